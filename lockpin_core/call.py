@@ -1,0 +1,231 @@
+"""The nouns of a call's route: Request → Parsed → Quote → Hold → Reading → Charge, or a Refusal. Frozen data, no logic."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as a wire sees it: the body decoded, header names in lower case, the path canonical, without query."""
+
+    method: str
+    host: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply that Lockpin itself gives."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What changes every rate of a call, as a request asks or a reply states it; None: not said."""
+
+    tier: str | None = None  # service tier: "default", "priority", "flex", "batch", …
+    speed: str | None = None  # "fast", "standard"
+    geo: str | None = None  # "us", "eu", "global": inference geography or data residency
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """How much a request body holds, counted without a tokenizer (PRICING §8)."""
+
+    text_bytes: int  # UTF-8 bytes of every decoded string, key and number, tool schemas and image data left out
+    nfc_bytes: int  # the same after Unicode NFC, which some tokenizers apply first
+    strings: int  # how many strings those are
+    messages: int  # how many messages frame them
+    schema_bytes: int = 0  # JSON bytes of tools, functions and response schemas
+    images: int = 0  # image blocks, each bounded by the model's ceiling
+    extra_tokens: int = 0  # fixed allowances: hidden prompts of client-side tools that the provider defines
+    hidden: str | None = None  # why the body does not show the whole prompt ("file_id"); the context window bounds it
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What price and policy need of a request body; made by a wire only."""
+
+    model: str
+    streamed: bool
+    content: Content
+    output_limit: int | None  # tokens a choice may have, as the request says; None: it does not say
+    choices: int = 1
+    extra_output: int = 0  # output tokens billed beside the limit (rejected predictions)
+    output_settable: bool = True  # False: the body must not get a limit
+    attested: bool = False  # the body is signed or attested and passes byte for byte or not at all
+    asks_usage: bool = (
+        True  # the client gets usage in the stream by itself; False: Lockpin may ask and take it out again
+    )
+    prompt_units: frozenset[Unit] = frozenset({Unit.INPUT})  # what a prompt token may be billed as, cache reads apart
+    output_units: frozenset[Unit] = frozenset({Unit.OUTPUT})
+    fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools can cost
+    terms: Terms = Terms()
+    subscription: bool = False  # a plan login, billed by the plan and held at list price
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What to change in a request body, and nothing else."""
+
+    max_output: int | None = None
+    ask_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """No reply to the call bills more: prompt tokens in any split over `prompt_units`, output likewise, and fees."""
+
+    prompt: int
+    output: int  # over all choices
+    prompt_units: frozenset[Unit]
+    output_units: frozenset[Unit]
+    fees: Mapping[Unit, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The most a call can cost, in dollars and in tokens."""
+
+    most: Money
+    tokens: int
+    ceiling: Ceiling
+
+
+@dataclass(frozen=True, slots=True)
+class Payers:
+    """Who is charged. Solo mode knows task, machine, project and tags; the rest is for team mode."""
+
+    task: str
+    machine: str
+    key: str | None = None
+    user: str | None = None
+    team: str | None = None
+    groups: tuple[str, ...] = ()
+    ring: str | None = None
+    project: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call ready to be held: who pays, what it is, what it can cost."""
+
+    id: str
+    payers: Payers
+    provider: str
+    host: str
+    wire: str
+    model: str  # canonical name, as the price table has it
+    asked_model: str  # as the request says it
+    client: str  # product of the user agent: "claude-cli/2.1.197"; no more of it is kept
+    streamed: bool
+    quote: Quote
+    terms: Terms
+    output_limit: int | None  # in force for the call: the request's or the one Lockpin set
+    limit_set: bool  # Lockpin set or lowered it
+    billing: str  # "metered" | "subscription"
+    price_date: str
+    rates: Mapping[str, str]  # unit → dollars per million (fees: each), as decimal text
+    degrade: tuple[str, ...] = ()
+    waited_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Usage of one model within a reply; `model` None: the reply did not say."""
+
+    model: str | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reply said of its usage, at any moment of it.
+
+    `complete`: the final usage was stated. `terminal`: the wire's terminal event (or the whole JSON body) was seen.
+    `prompt_stated`: the prompt side of `portions` is real although the output is not (Anthropic's first event).
+    """
+
+    portions: tuple[Portion, ...] = ()
+    complete: bool = False
+    terminal: bool = False
+    prompt_stated: bool = False
+    readable: bool = True  # False: encoding or shape could not be read
+    model: str | None = None
+    terms: Terms = Terms()
+    upstream_id: str | None = None
+    generated_bytes: int = 0  # UTF-8 bytes of generated text, tool input and visible thinking that were relayed
+    hidden_thinking: bool = False  # thinking ran whose text was not relayed in full
+    delivered: bool = False  # some output reached the client
+    error: str | None = None  # type of an error stated inside a 200 reply
+    stopped_at_limit: bool = False
+
+
+class Ending(enum.StrEnum):
+    """How an exchange ended, as the edge saw it."""
+
+    DONE = "done"  # the reply ended by itself
+    CUT = "stream_cut"  # the provider's side broke off after the first byte of the reply
+    CLIENT_LEFT = "client_left"
+    DROPPED = "failed"  # sent, and the provider broke off before a byte of the reply
+    NOT_SENT = "not_sent"  # no connection was opened: nothing left
+    STOPPED = "lockpin_stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The facts of an exchange beside its reading; `status` None: no reply began."""
+
+    ending: Ending
+    status: int | None
+    seconds: int = 0  # from sending to the end, rounded up
+    error_code: str | None = None  # code of an error body, for `billed_errors`
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a call did cost. `reason` is None where the provider reported usage; else it names the estimate's rule."""
+
+    amount: Money
+    usage: Usage
+    tokens: int
+    model_served: str | None
+    tier: str | None
+    reason: str | None = None
+    estimated: bool = False
+    failed: bool = False
+    priced: bool = True  # False: the tokens are known, their price is not
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """The exchange cost nothing; the hold is taken off."""
+
+    reason: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that was not sent: SPEC §8's code, status and words.
+
+    `detail` is the `lockpin` object without `code` and `call`; amounts in it are Money until a wire writes them.
+    """
+
+    code: str
+    status: int
+    message: str  # begins with "lockpin: "
+    detail: Mapping[str, object] = field(default_factory=dict)
+    retry_after_s: int | None = None

@@ -1,0 +1,29 @@
+"""Time and identity: the only module of the core that asks the operating system for either."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+type Clock = Callable[[], datetime]  # aware UTC
+type NewId = Callable[[], str]
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts as it counts
+
+
+def utc_now() -> datetime:
+    """Give the wall clock as aware UTC."""
+    return datetime.now(UTC)
+
+
+def monotonic_s() -> float:
+    """Give seconds from a clock that never steps, for durations only."""
+    return time.monotonic()
+
+
+def new_id() -> str:
+    """Make a sortable id of 26 characters: 48 bits of milliseconds, 82 random bits."""
+    number = (time.time_ns() // 1_000_000) << 82 | int.from_bytes(os.urandom(11)) & ((1 << 82) - 1)
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,0 +1,346 @@
+"""`lockpin.yaml` and the options over it, as frozen data. Knows every key by name; knows no clock and no ledger.
+
+A key whose feature is not built is an error and never ignored, unless its value is the default or turns it off.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from lockpin_core.budgets import Budget
+from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
+from lockpin_core.config_pricing import read_pricing
+from lockpin_core.config_values import (
+    Reader,
+    Section,
+    amount,
+    built,
+    duration_ms,
+    keyed,
+    label,
+    listed,
+    not_built,
+    one_of,
+    optional,
+    ratio,
+    ratios,
+    section,
+    text,
+    truth,
+    whole,
+    wrong,
+    zone,
+)
+from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, read
+from lockpin_core.errors import ConfigError
+from lockpin_core.money import Money
+from lockpin_core.providers import canonical_host
+
+FILE_NAME = "lockpin.yaml"
+DAILY_USD = Money(25 * 10**9)
+
+_SECTIONS = {
+    "task": ("default", "budget_usd", "alert_at", "from_session"),
+    "fit": ("output", "output_max", "floor"),
+    "degrade": ("at", "output_floor", "trim", "cache_5m"),
+    "landing": ("calls", "max_output_tokens"),
+    "queue": ("wait",),
+    "approvals": ("wait",),
+    "breaker": ("usd", "window", "cooldown", "by"),
+    "loop": ("repeats", "action"),
+    "retry": ("attempts", "base", "max", "after_max"),
+    "hold_for": ("background", "batch"),
+}
+_SCALARS = (
+    *("mode", "ledger", "durability", "timezone", "daily_usd", "subscription", "refusal", "estimates"),
+    *("hidden_input_tokens", "max_estimated_output_tokens", "charge_failed", "on_fault", "max_request_mb", "drain"),
+)
+_LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
+_TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
+_TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where files are looked for when nobody names them."""
+
+    here: Path
+    config: Path
+    data: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKeys:
+    """What a task gets when nobody says more."""
+
+    default: str = "default"
+    budget_usd: Money | None = None
+    alert_at: tuple[str, ...] = ("0.75", "0.95")
+    from_session: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How an output limit is set where a request has none, and how far it may be lowered."""
+
+    output: bool = True
+    output_max: int = 32000
+    floor: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the calls of a host go instead."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration that can be run."""
+
+    file: Path | None  # None: no file was found, all are defaults and options
+    ledger: Path  # the SQLite file
+    mode: str = "solo"
+    durability: str = "full"
+    timezone: str = "UTC"
+    daily_usd: Money | None = DAILY_USD
+    task: TaskKeys = TaskKeys()
+    pricing: Mapping[str, Plain] = field(default_factory=dict)  # scalars as text, for PriceTable.load
+    models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # provider → alias → priced model
+    subscription: str = "list"
+    budgets: tuple[Budget, ...] = ()  # those under `budgets:`
+    refusal: str = "auto"
+    allow_uncapped: tuple[str, ...] = ()  # globs of host and path
+    upstreams: Mapping[str, Upstream] = field(default_factory=dict)  # canonical host → where it goes
+    fit: Fit = Fit()
+    queue_wait_ms: int = 30_000
+    estimates: str = "hold"
+    charge_failed: bool = True
+    on_fault: str = "block"
+    max_request_mb: int = 64
+    drain_ms: int = 60_000
+
+    def all_budgets(self) -> tuple[Budget, ...]:
+        """Give every budget in force but the tasks' own: `budgets:`, and the one of `daily_usd` first."""
+        daily = () if self.daily_usd is None else (daily_budget(self.daily_usd, self.timezone),)
+        return (*daily, *self.budgets)
+
+    def task_default(self) -> Budget:
+        """Give the budget of a task that has none by command."""
+        return own_budget(self.task.budget_usd, self.task.alert_at, self.timezone)
+
+
+def usual_places() -> Places:
+    """Give the folders that this system keeps for a user's configuration and data."""
+    config = platformdirs.user_config_path("lockpin", appauthor=False)
+    return Places(Path(), config, platformdirs.user_data_path("lockpin", appauthor=False))
+
+
+def option_names() -> Mapping[str, tuple[str, ...]]:
+    """Give the flat name of every scalar and its path: "fit_output_max" → ("fit", "output_max")."""
+    nested = [(name, key) for name, keys in _SECTIONS.items() for key in keys if key != "alert_at"]
+    return {"_".join(path): path for path in [*((key,) for key in _SCALARS), ("degrade",), *nested]}
+
+
+def load(
+    path: Path | None,
+    *,
+    options: Mapping[str, str] | None = None,
+    env: Mapping[str, str],
+    places: Places | None = None,
+) -> Config:
+    """Read the configuration; no file is needed, `options` (flat name → text) win over it.
+
+    `path` None: `$LOCKPIN_CONFIG`, `./lockpin.yaml`, then the user's folder. Raises ConfigError, always one line.
+    """
+    places = places or usual_places()
+    file = find_file(path, env=env, places=places)
+    tree = Table(Where(FILE_NAME, 1)) if file is None else read(_content(file), str(file))
+    return _config(section(tree, _TOP, options=_options(options or {})), file, places)
+
+
+def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> Path | None:
+    """Find the file to read; None where nobody names one and none is there."""
+    named = path or (Path(env["LOCKPIN_CONFIG"]) if env.get("LOCKPIN_CONFIG") else None)
+    if named is not None:
+        return named
+    usual = (places.here / FILE_NAME, places.config / FILE_NAME)
+    return next((file for file in usual if file.exists()), None)
+
+
+def _content(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}; the path of a YAML file is allowed") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}:{line}: is not UTF-8 text") from error
+
+
+def _options(options: Mapping[str, str]) -> dict[str, Text]:
+    names = option_names()
+    for name in options:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(names)}"
+            raise ConfigError(f"option {name} is not known; {hint}")
+    return {".".join(names[name]): Text(Where("option", None, name), value) for name, value in options.items()}
+
+
+def _config(top: Section, file: Path | None, places: Places) -> Config:
+    _check_not_built(top)
+    usual_usd: Money | None = DAILY_USD
+    timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
+    return Config(
+        file=file,
+        ledger=top.get("ledger", _ledger(usual), usual),
+        mode=top.get("mode", built(one_of("solo", "team"), "solo"), "solo"),
+        durability=top.get("durability", one_of("full", "normal"), "full"),
+        timezone=timezone,
+        daily_usd=top.get("daily_usd", optional(amount), usual_usd),
+        task=_task(top.section("task", _SECTIONS["task"])),
+        pricing=top.get("pricing", read_pricing, {}),
+        models=top.get("models", keyed(keyed(text)), {}),
+        subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
+        budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone),
+        refusal=top.get("refusal", built(one_of("auto", "lockpin", "provider"), "auto", "lockpin"), "auto"),
+        allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
+        upstreams=top.get("upstreams", _upstreams, {}),
+        fit=_fit(top.section("fit", _SECTIONS["fit"])),
+        queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", built(duration_ms, 30_000, 0), 30_000),
+        estimates=top.get("estimates", built(one_of("hold", "measured"), "hold"), "hold"),
+        charge_failed=top.get("charge_failed", truth, True),
+        on_fault=top.get("on_fault", built(one_of("block", "allow"), "block"), "block"),
+        max_request_mb=top.get("max_request_mb", whole(1, 4096), 64),
+        drain_ms=top.get("drain", built(duration_ms, 60_000), 60_000),
+    )
+
+
+def _check_not_built(top: Section) -> None:
+    for key in ("include", "allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc"):
+        top.empty(key)
+    top.only("hidden_input_tokens", whole(0), 200_000)
+    top.only("max_estimated_output_tokens", whole(1), 128_000)
+    _check_degrade(top)
+    inner = {name: top.section(name, _SECTIONS[name]) for name in _SECTIONS if name != "degrade"}
+    inner["landing"].only("calls", whole(0), 0)
+    inner["landing"].only("max_output_tokens", whole(1), 1024)
+    inner["approvals"].only("wait", duration_ms, 120_000, 0)
+    inner["breaker"].only("usd", optional(amount), None)
+    inner["breaker"].only("window", duration_ms, 60_000)
+    inner["breaker"].only("cooldown", duration_ms, 300_000)
+    inner["breaker"].only("by", one_of("task", "key", "both"), "task")
+    inner["loop"].only("repeats", whole(1), 20)
+    inner["loop"].only("action", one_of("ask", "warn", "stop", "off"), "ask", "off")
+    inner["retry"].only("attempts", whole(1), 1)
+    for key, usual_ms in (("base", 500), ("max", 20_000), ("after_max", 30_000)):
+        inner["retry"].only(key, duration_ms, usual_ms)
+    inner["hold_for"].only("background", duration_ms, 86_400_000)
+    inner["hold_for"].only("batch", duration_ms, 172_800_000)
+
+
+def _check_degrade(top: Section) -> None:
+    usual = Table(top.where.at(1, "degrade"))
+    node = top.entries.get("degrade", usual)
+    for switch in (node, top.options.get("degrade", usual)):
+        if isinstance(switch, Text) and not switch.is_null and switch.text != "off":
+            raise wrong(switch, f"off or a mapping of {', '.join(_SECTIONS['degrade'])} is allowed")
+    keys = usual if isinstance(node, Text) else node
+    degrade = section(keys, _SECTIONS["degrade"], path="degrade", options=top.options)
+    degrade.only("at", ratio, "0.8")
+    degrade.only("output_floor", whole(1), 256)
+    degrade.only("trim", truth, True)
+    degrade.only("cache_5m", truth, True)
+
+
+def _task(keys: Section) -> TaskKeys:
+    usual = TaskKeys()
+    return TaskKeys(
+        default=keys.get("default", label, usual.default),
+        budget_usd=keys.get("budget_usd", optional(amount), usual.budget_usd),
+        alert_at=keys.get("alert_at", ratios, usual.alert_at),
+        from_session=keys.get("from_session", truth, usual.from_session),
+    )
+
+
+def _fit(keys: Section) -> Fit:
+    usual = Fit()
+    fit = Fit(
+        output=keys.get("output", truth, usual.output),
+        output_max=keys.get("output_max", whole(1), usual.output_max),
+        floor=keys.get("floor", whole(1), usual.floor),
+    )
+    if fit.floor > fit.output_max:
+        raise keys.where.error(
+            f"has a floor of {fit.floor} above output_max of {fit.output_max}; at most that is allowed"
+        )
+    return fit
+
+
+def _ledger(usual: Path) -> Reader[Path]:
+    """Read where the ledger is. Only an absolute path: another folder to start from must not mean an empty ledger."""
+    allowed = "sqlite or sqlite:///absolute/path is allowed"
+
+    def read_path(node: Node) -> Path:
+        words = text(node)
+        if words == "sqlite":
+            return usual
+        if words.startswith(("postgresql://", "postgres://")):
+            raise not_built(node)
+        path = re.fullmatch(r"sqlite://(/[^\0]*[^/\0])", words)
+        if path is None:
+            raise wrong(node, allowed)
+        return Path("/" + path[1].lstrip("/"))
+
+    return read_path
+
+
+def _host_glob(node: Node) -> str:
+    host, slash, path = text(node).partition("/")
+    if not host or not slash or ":" in host or any(char.isspace() for char in host + path):
+        raise wrong(node, "a host and path, such as api.openai.com/v1/videos*, is allowed")
+    return f"{host.lower()}/{path}"
+
+
+def _upstreams(node: Node) -> Mapping[str, Upstream]:
+    upstreams: dict[str, Upstream] = {}
+    for name, upstream in keyed(_as_is)(node).items():
+        host = canonical_host(name)
+        if not re.fullmatch(r"[a-z0-9.-]+", host):
+            raise upstream.where.error("is no host; a host name such as api.openai.com is allowed")
+        if host in upstreams:
+            raise upstream.where.error("names a host for the second time; one is allowed")
+        upstreams[host] = _upstream(upstream)
+    return upstreams
+
+
+def _upstream(node: Node) -> Upstream:
+    allowed = "scheme://host or scheme://host:port with http or https, and no more, is allowed"
+    words = text(node)
+    if not re.fullmatch(r"https?://[^\s/?#@\\]+", words):
+        raise wrong(node, allowed)
+    try:
+        parts = urlsplit(words)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise wrong(node, allowed) from error
+    if not host or port == 0:
+        raise wrong(node, allowed)
+    return Upstream(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
+
+
+def _as_is(node: Node) -> Node:
+    return node

@@ -1,0 +1,92 @@
+"""The `budgets:` of the configuration, and the two budgets that other keys make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lockpin_core.budgets import Budget
+from lockpin_core.config_values import (
+    Section,
+    amount,
+    built,
+    duration_ms,
+    label,
+    listed,
+    one_of,
+    optional,
+    ratios,
+    section,
+    text,
+    whole,
+    zone,
+)
+from lockpin_core.config_yaml import Node
+from lockpin_core.money import Money
+from lockpin_core.windows import Window
+
+DAILY, OWN = "daily", "task"  # names that `daily_usd` and a task's own budget take
+
+_SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
+_WINDOWS = ("lifetime", "day", "week", "month", "rolling")
+_KEYS = (
+    *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", "models", "providers", "timezone"),
+    *("users", "groups", "rings", "projects", "tags", "at", "anchor", "period"),
+)
+_scope = built(one_of(*_SCOPES), "task", "machine")
+_window = built(one_of(*_WINDOWS), "lifetime", "day")
+_texts = listed(text)
+
+
+def daily_budget(limit: Money, timezone: str) -> Budget:
+    """Make the budget that `daily_usd` stands for."""
+    return Budget(DAILY, "machine", Window("day", timezone), limit=limit, enforce=True)
+
+
+def own_budget(limit: Money | None, alert_at: tuple[str, ...], timezone: str) -> Budget:
+    """Make what a task without a budget of its own gets; without a limit it only counts."""
+    window = Window("lifetime", timezone)
+    return Budget(OWN, "task", window, limit=limit, enforce=True, alert_at=alert_at, own=True)
+
+
+def read_budgets(nodes: Sequence[Node], timezone: str) -> tuple[Budget, ...]:
+    """Read the list. Raises ConfigError where a name is taken, a limit is missing, or a kind is not built."""
+    taken = {DAILY: "the budget of daily_usd", OWN: "every task's own budget"}
+    budgets: list[Budget] = []
+    for node in nodes:
+        keys = section(node, _KEYS)
+        budget = _budget(keys, timezone)
+        if budget.name in taken:
+            place = keys.entries["name"].where
+            raise place.error(f'is "{budget.name}", the name of {taken[budget.name]}; a name of its own is allowed')
+        taken[budget.name] = f"a budget on line {keys.where.line}"
+        budgets.append(budget)
+    return tuple(budgets)
+
+
+def _budget(keys: Section, timezone: str) -> Budget:
+    _check_not_built(keys)
+    budget = Budget(
+        name=keys.need("name", label, "each budget has a name of its own"),
+        scope=keys.need("scope", _scope, "task or machine is allowed"),
+        window=Window(
+            keys.need("window", _window, "lifetime or day is allowed"),
+            keys.get("timezone", zone, timezone),
+        ),
+        limit=keys.get("limit_usd", optional(amount), None),
+        limit_tokens=keys.get("limit_tokens", optional(whole(1)), None),
+        enforce=keys.get("action", one_of("warn", "enforce"), "warn") == "enforce",
+        alert_at=keys.get("alert_at", ratios, ("0.8",)),
+        models=keys.get("models", _texts, ()),
+        providers=keys.get("providers", _texts, ()),
+    )
+    if budget.limit is None and budget.limit_tokens is None:
+        raise keys.where.error("has no limit; limit_usd, limit_tokens or both are allowed")
+    return budget
+
+
+def _check_not_built(keys: Section) -> None:
+    for key in ("users", "groups", "rings", "projects", "tags"):
+        keys.empty(key)
+    keys.only("at", text, "00:00")
+    keys.only("anchor", whole(1, 31), 1)
+    keys.only("period", optional(duration_ms), None)

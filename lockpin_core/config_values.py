@@ -1,0 +1,258 @@
+"""Values of the configuration: one reader for each kind, and the sections that hold them. Knows no key by name.
+
+A reader takes a node and gives the value, or raises ConfigError: place, value, what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
+from lockpin_core.errors import ConfigError
+from lockpin_core.money import Money
+
+type Reader[T] = Callable[[Node], T]
+
+_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_INT = 2**63 - 1  # what the ledger stores
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mapping with a fixed set of keys, each folded to its one spelling; options lie over it."""
+
+    where: Where
+    entries: Mapping[str, Node]
+    path: str = ""  # in the keys' one spelling; `where` has them as written
+    options: Mapping[str, Text] = field(default_factory=dict)  # path → value
+
+    def get[T](self, key: str, read: Reader[T], default: T) -> T:
+        """Read a key: the option's value, else the file's, else the default. Both are checked."""
+        value = read(self.entries[key]) if key in self.entries else default
+        option = self.options.get(self._path(key))
+        return value if option is None else read(option)
+
+    def need[T](self, key: str, read: Reader[T], allowed: str) -> T:
+        """Read a key that must be there."""
+        if key not in self.entries:
+            raise self.where.error(f"has no {key}; {allowed}")
+        return read(self.entries[key])
+
+    def section(self, key: str, keys: tuple[str, ...]) -> Section:
+        """Open a mapping inside; empty where it is absent or null."""
+        node = self.entries.get(key, Table(self.where.at(self.where.line or 1, key)))
+        return section(node, keys, path=self._path(key), options=self.options)
+
+    def only[T](self, key: str, read: Reader[T], *usual: T) -> None:
+        """Check a key whose feature is not built: the first of `usual` is its default, the others turn it off."""
+        for node in (self.entries.get(key), self.options.get(self._path(key))):
+            if node is not None and read(node) not in usual:
+                raise not_built(node)
+
+    def empty(self, key: str) -> None:
+        """Check a list or mapping whose feature is not built."""
+        match self.entries.get(key):
+            case None | Items(items=()) | Text(is_null=True):
+                pass
+            case Table(entries=entries) if not entries:
+                pass
+            case node:
+                raise not_built(node)
+
+    def _path(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+
+def section(
+    node: Node, keys: tuple[str, ...], *, path: str = "", options: Mapping[str, Text] = MappingProxyType({})
+) -> Section:
+    """Open a mapping that may hold these keys. Unknown keys and a key in two spellings are errors."""
+    if isinstance(node, Text) and node.is_null:
+        return Section(node.where, {}, path, options)
+    if not isinstance(node, Table):
+        raise wrong(node, f"a mapping of {', '.join(keys)} is allowed")
+    entries: dict[str, Node] = {}
+    for spelled, entry in node.entries.items():
+        key = folded(spelled)
+        if key not in keys:
+            raise entry.where.error(f"is {shown(entry)}, but there is no such key; {_allowed_keys(key, keys)}")
+        if key in entries:
+            first = entries[key].where
+            raise entry.where.error(f"is {shown(entry)}, and line {first.line} says {key} too; one spelling is allowed")
+        entries[key] = entry
+    return Section(node.where, entries, path, options)
+
+
+def folded(spelled: str) -> str:
+    """Bring `limitUSD` and `inputPerMTok` to `limit_usd` and `input_per_mtok`."""
+    words = spelled.replace("USD", "Usd").replace("MTok", "Mtok")
+    return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda match: f"_{match.group().lower()}", words)
+
+
+def wrong(node: Node, allowed: str) -> ConfigError:
+    """Make the error of a value: what it is, what is allowed."""
+    return node.where.error(f"is {shown(node)}; {allowed}")
+
+
+def not_built(node: Node) -> ConfigError:
+    """Make the error of a value whose feature this version does not have."""
+    return node.where.error(f"is {shown(node)}; that is not in this version")
+
+
+def optional[T](read: Reader[T]) -> Reader[T | None]:
+    """Also read null."""
+    return lambda node: None if isinstance(node, Text) and node.is_null else read(node)
+
+
+def text(node: Node) -> str:
+    """Read a name or path: any text but an empty one."""
+    return _scalar(node, "a text is allowed")
+
+
+def one_of(*words: str) -> Reader[str]:
+    """Read one of these words."""
+    allowed = f"{', '.join(words[:-1])} or {words[-1]} is allowed" if len(words) > 1 else f"{words[0]} is allowed"
+
+    def read(node: Node) -> str:
+        word = _scalar(node, allowed)
+        if word not in words:
+            raise wrong(node, allowed)
+        return word
+
+    return read
+
+
+def built[T](read: Reader[T], *values: T) -> Reader[T]:
+    """Read a value of which this version has these."""
+
+    def read_built(node: Node) -> T:
+        value = read(node)
+        if value not in values:
+            raise not_built(node)
+        return value
+
+    return read_built
+
+
+def truth(node: Node) -> bool:
+    """Read true or false, not in quotes."""
+    if not isinstance(node, Text) or not node.plain or node.text.lower() not in ("true", "false"):
+        raise wrong(node, "true or false is allowed")
+    return node.text.lower() == "true"
+
+
+def amount(node: Node) -> Money:
+    """Read dollars: positive, at most nine decimals."""
+    allowed = "a positive amount is allowed"
+    words = _scalar(node, allowed)
+    try:
+        money = Money.parse(words) if _NUMBER.fullmatch(words) else None
+    except ValueError as error:
+        raise wrong(node, f"{allowed}, with at most nine decimals and below 9.2 billion") from error
+    if money is None or money.nano <= 0:
+        raise wrong(node, allowed)
+    return money
+
+
+def whole(low: int, high: int = _MAX_INT) -> Reader[int]:
+    """Read a whole number from `low` to `high`."""
+    allowed = f"a whole number of {low} or more is allowed"
+    if high != _MAX_INT:
+        allowed = f"a whole number from {low} to {high} is allowed"
+
+    def read(node: Node) -> int:
+        words = _scalar(node, allowed)
+        if not re.fullmatch(r"[0-9]{1,19}", words) or not low <= int(words) <= high:
+            raise wrong(node, allowed)
+        return int(words)
+
+    return read
+
+
+def ratio(node: Node) -> str:
+    """Read a share above 0 and up to 1, as the shortest decimal text: 0.80 → "0.8"."""
+    allowed = "a share above 0 and up to 1, such as 0.8, is allowed"
+    words = _scalar(node, allowed)
+    if not _NUMBER.fullmatch(words) or len(words) > 12 or not 0 < Decimal(words) <= 1:
+        raise wrong(node, allowed)
+    return f"{Decimal(words).normalize():f}"
+
+
+def ratios(node: Node) -> tuple[str, ...]:
+    """Read a list of shares, lowest first, each once."""
+    return tuple(sorted(set(listed(ratio)(node)), key=Decimal))
+
+
+def duration_ms(node: Node) -> int:
+    """Read a duration into milliseconds: 500ms, 60s, 5m, 24h, 30d."""
+    allowed = "a duration such as 500ms, 60s, 5m, 24h or 30d is allowed"
+    match = _DURATION.fullmatch(_scalar(node, allowed))
+    if match is None:
+        raise wrong(node, allowed)
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def zone(node: Node) -> str:
+    """Read the name of a time zone."""
+    allowed = "a time zone such as UTC or Europe/Berlin is allowed"
+    name = _scalar(node, allowed)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: "Europe" is a folder of zones
+        raise wrong(node, allowed) from error
+    return name
+
+
+def label(node: Node) -> str:
+    """Read a task's or budget's name: 1 to 128 printable characters without a slash."""
+    allowed = "a name of 1 to 128 printable characters without / is allowed"
+    name = unicodedata.normalize("NFC", _scalar(node, allowed))
+    if len(name) > 128 or not name.isprintable() or "/" in name or name != name.strip():
+        raise wrong(node, allowed)
+    return name
+
+
+def listed[T](read: Reader[T]) -> Reader[tuple[T, ...]]:
+    """Read a list of such values; null is an empty one."""
+
+    def read_all(node: Node) -> tuple[T, ...]:
+        if isinstance(node, Text) and node.is_null:
+            return ()
+        if not isinstance(node, Items):
+            raise wrong(node, "a list, such as [a, b], is allowed")
+        return tuple(read(item) for item in node.items)
+
+    return read_all
+
+
+def keyed[T](read: Reader[T]) -> Reader[dict[str, T]]:
+    """Read a mapping whose keys are names of the user's; null is an empty one."""
+
+    def read_all(node: Node) -> dict[str, T]:
+        if isinstance(node, Text) and node.is_null:
+            return {}
+        if not isinstance(node, Table):
+            raise wrong(node, "a mapping is allowed")
+        return {key: read(entry) for key, entry in node.entries.items()}
+
+    return read_all
+
+
+def _scalar(node: Node, allowed: str) -> str:
+    if not isinstance(node, Text) or node.is_null or not node.text:
+        raise wrong(node, allowed)
+    return node.text
+
+
+def _allowed_keys(key: str, keys: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key, keys, 1)
+    return f"did you mean {near[0]}?" if near else f"allowed are {', '.join(keys)}"

@@ -1,0 +1,250 @@
+"""The route of a call: admit, settle, void. It sequences what others decide; it holds collaborators and no rule."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from lockpin_core.admission import (
+    Incoming,
+    Priced,
+    Refused,
+    body_change,
+    has_limit,
+    is_capped,
+    limit_to_set,
+    may_go_uncapped,
+)
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call, Charge, Outcome, Reading, Refusal, Reply, Request
+from lockpin_core.clock import Clock
+from lockpin_core.config import Config
+from lockpin_core.errors import LedgerUnavailable, WireError
+from lockpin_core.ladder import room, rungs
+from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short
+from lockpin_core.prices import PriceTable
+from lockpin_core.providers import Free, Metered
+from lockpin_core.receipt import ReceiptFacts, receipt
+from lockpin_core.refusals import budget_exceeded, refusal
+from lockpin_core.settlement import Tariff, held, settle
+from lockpin_core.wire import refusal_shape, wire_named
+from lockpin_core.wire.protocol import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Forwarded without a hold: free, or `uncapped` for this reason."""
+
+    uncapped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Held on disk: forward it, with `body` where that is not None, and settle it once."""
+
+    held: Held
+    wire: Wire
+    body: bytes | None
+    strips_usage: bool
+    attested: bool
+    tariff: Tariff
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Not sent: this is the reply."""
+
+    reply: Reply
+    code: str
+
+
+type Decision = Passed | Admitted | Answered
+
+
+class Engine:
+    """Admits and settles calls for one process."""
+
+    def __init__(self, config: Config, prices: PriceTable, ledger: Ledger, *, rules: Rules, clock: Clock) -> None:
+        self._config, self._prices, self._ledger, self._rules, self._clock = config, prices, ledger, rules, clock
+
+    async def admit(self, incoming: Incoming) -> Decision:
+        """Decide about a request on a metered host: SPEC §8's steps in order."""
+        route = incoming.provider.route(incoming.method, incoming.path)
+        if isinstance(route, Free) and not incoming.upgrade:
+            return Passed()
+        wire: Wire | None = None
+        try:
+            if not isinstance(route, Metered) or incoming.upgrade:
+                return await self._unmetered(incoming)
+            wire = wire_named(route.wire)
+            return await self._metered(incoming, wire)
+        except Refused as refused:
+            return self.refuse(incoming, refusal(refused.code, refused.words, refused.detail), wire)
+        except WireError as error:
+            return self.refuse(incoming, refusal(error.code, str(error)), wire)
+        except LedgerUnavailable:
+            words = "the ledger cannot be written just now, so no limit can be kept; the call was not sent"
+            return self.refuse(incoming, refusal("ledger_unavailable", words), wire)
+
+    async def _unmetered(self, incoming: Incoming) -> Decision:
+        if may_go_uncapped(self._config, incoming.host, incoming.path):
+            return self._uncapped(incoming, "allow_uncapped")
+        if await self._is_capped(incoming, ""):
+            what = "an upgrade of the connection" if incoming.upgrade else f"{incoming.method} {incoming.path[:200]}"
+            raise Refused(
+                "uncapped_call",
+                f"{what} on {incoming.host} cannot be metered, and a limit is in force; "
+                f'list "{incoming.host}{incoming.path[:200]}" in allow_uncapped to let it go unmetered',
+            )
+        return self._uncapped(incoming, "no_limit")
+
+    async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
+        try:
+            priced = await self._price(incoming, wire)
+            set_limit = limit_to_set(priced, self._config, capped=await self._is_capped(incoming, priced.model.id))
+            call = priced.call(set_limit)
+        except (Refused, WireError) as fault:
+            if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, ""):
+                raise
+            return self._uncapped(incoming, "unpriced")
+        return await self._hold(priced, call)
+
+    async def _price(self, incoming: Incoming, wire: Wire) -> Priced:
+        headers = incoming.headers
+        request = Request(incoming.method, incoming.host, incoming.path, headers, incoming.body)
+        if len(incoming.body) > PARSE_ON_LOOP_BYTES:
+            parsed = await asyncio.to_thread(wire.parse, request)
+        else:
+            parsed = wire.parse(request)
+        at = self._clock()
+        model = self._prices.find(incoming.provider.name, parsed.model, at)
+        if model is None:
+            raise Refused("unknown_model", self._unknown(parsed.model))
+        return Priced(incoming, wire, parsed, model, self._prices, at)
+
+    def _unknown(self, name: str) -> str:
+        near = ", ".join(self._prices.nearest(name))
+        hint = f"; did you mean {near}" if near else ""
+        shown = name[:100].encode("ascii", "backslashreplace").decode()
+        return (
+            f'model "{shown}" has no price, so no cap could hold{hint}; to price it, add to lockpin.yaml: '
+            f'pricing: {{"{shown}": {{input_per_mtok: …, output_per_mtok: …, max_output_tokens: …}}}}'
+        )
+
+    async def _hold(self, priced: Priced, call: Call) -> Decision:
+        answer = await self._ask(call)
+        if isinstance(answer, Short):
+            answer = await self._try_smaller(priced, call, answer)
+        match answer:
+            case Held():
+                return self._admitted(priced, answer)
+            case Closed():
+                words = f'task "{answer.task}" was closed; reopen it with: lockpin task new NAME --budget USD'
+                raise Refused("task_closed", words, {"task": answer.task})
+            case Short():
+                return self._short(priced, call, answer)
+
+    async def _try_smaller(self, priced: Priced, call: Call, short: Short) -> Held | Short | Closed:
+        in_force = call.output_limit or 0
+        for rung in rungs(
+            may_set=call.limit_set,
+            in_force=in_force,
+            floor=max(self._config.fit.floor, priced.wire.min_output),
+            largest_fitting=lambda: priced.largest_output(in_force, room(short.standings)),
+        ):
+            answer = await self._ask(priced.call(rung.max_output, degrade=(rung.mark,)))
+            if not isinstance(answer, Short):
+                return answer
+        return short
+
+    async def _ask(self, call: Call) -> Held | Short | Closed:
+        """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
+        try:
+            return await asyncio.wrap_future(self._ledger.hold(call, self._rules))
+        except LedgerUnavailable:
+            raise
+        except BaseException:
+            self._ledger.cancel(call.id)
+            raise
+
+    def _admitted(self, priced: Priced, answer: Held) -> Admitted:
+        change = body_change(priced, answer.call)
+        body, incoming = None, priced.incoming
+        if change is not None:
+            request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
+            body = priced.wire.rewrite(request, change, output_field=incoming.provider.output_field)
+        strips = change is not None and change.ask_usage
+        return Admitted(answer, priced.wire, body, strips, priced.parsed.attested, priced.tariff(self._config))
+
+    def _short(self, priced: Priced, call: Call, short: Short) -> Answered:
+        fits: dict[str, object] = {}
+        most = priced.largest_output(call.output_limit or 0, room(short.standings))
+        if most >= max(1, priced.wire.min_output) and most < (call.output_limit or 0):
+            fits["max_output_tokens"] = most
+        words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits)
+        return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short)
+
+    def refuse(
+        self, incoming: Incoming, words: Refusal, wire: Wire | None = None, *,
+        model: str = "", short: Short | None = None, write: bool = True,
+    ) -> Answered:  # fmt: skip
+        """Write a refusal's row (unless told not to) and give its reply in the shape of the wire that was called."""
+        if wire is None and isinstance(route := incoming.provider.route(incoming.method, incoming.path), Metered):
+            wire = wire_named(route.wire)
+        if write:
+            self._ledger.refuse(self._note(incoming, words.code, wire, model), words)
+        facts = ReceiptFacts(
+            incoming.id, self._clock(), "refused", incoming.payers.task, incoming.provider.name, model,
+            code=words.code, budgets=short.standings if short else (),
+        )  # fmt: skip
+        body: dict[str, object] = {"code": words.code, "task": incoming.payers.task, **words.detail}
+        body |= {"call": incoming.id, "receipt": receipt(facts)}
+        shape = wire.refuse if wire is not None else refusal_shape(incoming.provider.error_shape)
+        reply = shape(words, body)
+        return Answered(Reply(reply.status, {**reply.headers, "X-Lockpin-Call": incoming.id}, reply.body), words.code)
+
+    def _uncapped(self, incoming: Incoming, reason: str) -> Passed:
+        self._ledger.uncapped(self._note(incoming, reason, None, ""))
+        return Passed(uncapped=reason)
+
+    def _note(self, incoming: Incoming, code: str, wire: Wire | None, model: str) -> CallNote:
+        return CallNote(
+            id=incoming.id,
+            payers=incoming.payers,
+            provider=incoming.provider.name,
+            host=incoming.host,
+            model=model,
+            client=incoming.client,
+            code=code,
+            path=incoming.path[:200],
+            wire=wire.name if wire else "",
+        )
+
+    async def _is_capped(self, incoming: Incoming, model: str) -> bool:
+        """Say whether a limit is in force for the call; a task's own is known to the ledger alone."""
+        if is_capped(self._rules, incoming.provider.name, model):
+            return True
+        look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
+        standings: tuple[Standing, ...] = await asyncio.wrap_future(look)
+        return has_limit(standings)
+
+    def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Future[Resolved]:
+        """Charge or void a call that has ended; the first resolution of a hold wins."""
+        call = admitted.held.call
+        result = settle(call, reading, outcome, admitted.tariff)
+        if isinstance(result, Charge):
+            return self._ledger.settle(call.id, result)
+        return self._ledger.void(call.id, result)
+
+    def settle_as_held(self, admitted: Admitted, reason: str) -> Future[Resolved]:
+        """Charge the hold: how the exchange ended cannot be told."""
+        return self._ledger.settle(admitted.held.call.id, held(admitted.held.call, reason))
+
+    def cancel(self, call_id: str) -> None:
+        """Take off a hold that may have been taken for a call that was not sent."""
+        self._ledger.cancel(call_id)
+
+
+UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
+PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is parsed in a thread: it would block the loop for over a millisecond

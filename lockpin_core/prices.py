@@ -1,0 +1,193 @@
+"""What a call can cost at most, and what it did cost, from a model's prices. Pure integer arithmetic, rounded up once.
+
+In doubt the dearest that may apply: an unknown tier, speed or region costs the dearest known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from lockpin_core.call import Ceiling, Terms
+from lockpin_core.errors import UnpricedError
+from lockpin_core.money import Money, rate_exact
+from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Rates, Tier
+from lockpin_core.price_table import Model, PriceTable
+from lockpin_core.usage import FEE_UNITS, Unit, Usage, nonzero, prompt_tokens
+
+__all__ = ["Model", "PriceTable", "max_output_fitting", "price", "quote", "rates_text", "shipped_dir"]
+
+_LONGEST_CALL = timedelta(hours=1)  # a price that begins within it may be the one that is billed
+_UNSAID = "unsaid"
+
+
+def shipped_dir() -> Path:
+    """Give the folder of the shipped price files: beside this module in a wheel, else the checkout's `pricing`."""
+    beside = Path(__file__).parent / "_pricing"
+    return beside if beside.is_dir() else Path(__file__).parent.parent / "pricing"
+
+
+def quote(
+    model: Model,
+    ceiling: Ceiling,
+    terms: Terms,
+    at: datetime,
+    *,
+    host_geo: str | None = None,
+    until: datetime | None = None,
+) -> Money:
+    """Bound what a call within `ceiling` can cost, as the request asks for it.
+
+    Every prompt token at the dearest rate that it may be billed at, in every band within reach; the whole output;
+    the dearest tier, speed and region that may apply; the dearest price from `at` to `until` (an hour later).
+    Raises UnpricedError naming a unit without a price.
+    """
+    dated = model.prices_between(at, until or at + _LONGEST_CALL)
+    tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
+    factor = _times(_speed(model, terms.speed), _geo_asked(model, terms.geo), _geo(model, host_geo))
+    most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
+    return Money.from_pico(most + _fees(model, ceiling.fees))
+
+
+def price(model: Model, usage: Usage, terms: Terms, at: datetime, *, host_geo: str | None = None) -> int:
+    """Price usage in picodollars, as the reply states its terms: what is absent there is standard.
+
+    The caller sums the portions of a reply and rounds once. Raises UnpricedError naming a unit without a price.
+    """
+    tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
+    fees = {unit: count for unit, count in usage.items() if unit in FEE_UNITS}
+    factor = _times(_speed(model, terms.speed), _geo(model, terms.geo), _geo(model, host_geo))
+    size = prompt_tokens(tokens)
+    most = 0
+    for tier in _tiers_stated(model, model.price_at(at), terms.tier):
+        rates = tier.band(size).rates
+        total = sum(count * _rate(model, rates, unit) for unit, count in tokens.items())
+        most = max(most, _scaled(total, _times(tier.factor, factor)))
+    return most + _fees(model, fees)
+
+
+def max_output_fitting(
+    model: Model,
+    ceiling: Ceiling,
+    terms: Terms,
+    at: datetime,
+    remaining: Money,
+    *,
+    host_geo: str | None = None,
+    until: datetime | None = None,
+) -> int:
+    """Find the largest output of all choices, up to the ceiling's, whose quote is within `remaining`; 0: none."""
+
+    def fits(output: int) -> bool:
+        return quote(model, replace(ceiling, output=output), terms, at, host_geo=host_geo, until=until) <= remaining
+
+    low, high = 0, ceiling.output  # low fits, or is 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def rates_text(
+    model: Model, terms: Terms, at: datetime, *, host_geo: str | None = None, prompt_size: int = 0
+) -> Mapping[str, str]:
+    """Write the rates that settle a call on these terms, for receipts: dollars per million units, fees each."""
+    tier = max(_tiers_stated(model, model.price_at(at), terms.tier), key=lambda tier: _weight(tier, prompt_size))
+    factor = _times(tier.factor, _speed(model, terms.speed), _geo(model, terms.geo), _geo(model, host_geo))
+    rates = {unit.value: rate_exact(_scaled(pico, factor)) for unit, pico in tier.band(prompt_size).rates.items()}
+    return rates | {unit.value: f"{Decimal(pico).scaleb(-12).normalize():f}" for unit, pico in model.fees.items()}
+
+
+def _tier_most(model: Model, tier: Tier, ceiling: Ceiling, factor: Factor) -> int:
+    reach = [band for band in tier.bands if band.start <= ceiling.prompt]
+    last = [band.start - 1 for band in reach[1:]] + [ceiling.prompt]  # the most prompt tokens of each band
+    most = max(_band_most(model, band, prompt, ceiling) for band, prompt in zip(reach, last, strict=True))
+    return _scaled(most, _times(tier.factor, factor))
+
+
+def _band_most(model: Model, band: Band, prompt: int, ceiling: Ceiling) -> int:
+    inward = prompt and _dearest(model, band.rates, ceiling.prompt_units | {Unit.CACHE_READ})
+    outward = ceiling.output and _dearest(model, band.rates, ceiling.output_units)
+    return prompt * inward + ceiling.output * outward
+
+
+def _dearest(model: Model, rates: Rates, units: Iterable[Unit]) -> int:
+    return max(_rate(model, rates, unit) for unit in units)
+
+
+def _rate(model: Model, rates: Rates, unit: Unit) -> int:
+    if unit not in rates:
+        raise UnpricedError(f"{model.id} has no price for {unit.value}")
+    return rates[unit]
+
+
+def _fees(model: Model, fees: Mapping[Unit, int]) -> int:
+    return sum(count * _rate(model, model.fees, unit) for unit, count in nonzero(fees).items())
+
+
+def _tiers_asked(model: Model, dated: DatedPrice, said: str | None) -> list[Tier]:
+    """List the tiers that a request's word may be billed at; a provider may always fall back to standard."""
+    name = _tier_name(model, said)
+    if name == _UNSAID:
+        return [dated.tiers[tier] for tier in {STANDARD, *model.rules.unsaid_tiers} if tier in dated.tiers]
+    if name in dated.tiers:
+        return [dated.tiers[STANDARD], dated.tiers[name]]
+    return list(dated.tiers.values())
+
+
+def _tiers_stated(model: Model, dated: DatedPrice, said: str | None) -> list[Tier]:
+    name = _tier_name(model, said)
+    if name == _UNSAID:
+        return [dated.tiers[STANDARD]]
+    return [dated.tiers[name]] if name in dated.tiers else list(dated.tiers.values())
+
+
+def _tier_name(model: Model, said: str | None) -> str:
+    if said is None:
+        return _UNSAID
+    word = said.lower()
+    return model.rules.tier_names.get(word, word)
+
+
+def _weight(tier: Tier, prompt_size: int) -> int:
+    return _scaled(sum(tier.band(prompt_size).rates.values()), tier.factor)
+
+
+def _speed(model: Model, said: str | None) -> Factor:
+    if said is None or said.lower() == STANDARD:
+        return ONE
+    return model.speeds.get(said.lower()) or _largest(model.speeds.values())
+
+
+def _geo_asked(model: Model, said: str | None) -> Factor:
+    if said is not None:
+        return _geo(model, said)
+    return _largest(model.geos[geo] for geo in model.rules.unsaid_geos if geo in model.geos)
+
+
+def _geo(model: Model, said: str | None) -> Factor:
+    if said is None or said.lower() == "global":
+        return ONE
+    return model.geos.get(said.lower()) or _largest(model.geos.values())
+
+
+def _largest(factors: Iterable[Factor]) -> Factor:
+    most = ONE
+    for factor in factors:
+        if factor[0] * most[1] > most[0] * factor[1]:
+            most = factor
+    return most
+
+
+def _times(*factors: Factor) -> Factor:
+    num = den = 1
+    for factor in factors:
+        num, den = num * factor[0], den * factor[1]
+    return num, den
+
+
+def _scaled(pico: int, factor: Factor) -> int:
+    return -(-pico * factor[0] // factor[1])

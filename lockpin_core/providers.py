@@ -1,0 +1,283 @@
+"""Which host and path is whose, and which of them cost money. Data from `pricing/*.yaml`; no prices, no I/O but that.
+
+A path is judged in a canonical form, so that no spelling of a billed path is missed; a free one must stand plainly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
+
+from lockpin_core.errors import PriceError
+
+_FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
+_RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differently from us
+_LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: a price must never be a float
+_KEYS = frozenset(
+    {
+        *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "billed_errors"),
+        *("max_tps", "output_field", "include_usage"),
+        *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """A call that costs money, in the format that `wire` names."""
+
+    wire: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A call that cannot cost anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A call that might cost money and cannot be metered."""
+
+
+type Route = Metered | Free | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BilledError:
+    """A 4xx that this provider bills; `code` None: whatever its code."""
+
+    status: int
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One vendor's hosts and paths."""
+
+    name: str
+    base: str  # where base-URL mode sends calls: scheme and host
+    hosts: tuple[str, ...]  # exact, or with `*` for one or more characters of one label
+    wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire
+    free: tuple[tuple[str, str], ...] = ()  # (method, pattern)
+    metered_below: tuple[str, ...] = ()  # when set, every path elsewhere is free
+    host_geos: Mapping[str, str] = field(default_factory=dict)  # host → region that its prices are for
+    billed_errors: tuple[BilledError, ...] = ()
+    max_tps: int = 400  # no model of theirs generates faster, in tokens a second
+    output_field: str = "max_tokens"  # what Lockpin adds when a request has no output limit
+    error_shape: str = "openai"  # whose error shape a refusal takes where no wire is called
+    include_usage: bool = True  # the host accepts `stream_options.include_usage`
+
+    def route(self, method: str, path: str) -> Route:
+        """Say what a call without Upgrade is; `path` is as sent, query and all."""
+        if method in _FREE_METHODS:
+            return Free()
+        plain = _normal(path)
+        if _RESIDUE.search(plain):
+            return Unknown()
+        lower = plain.lower()
+        if self.metered_below and not _is_below(lower, self.metered_below):
+            return Unknown() if _hides(path, self.metered_below) else Free()
+        if method == "POST" and lower in self.wires:
+            return Metered(self.wires[lower])
+        return Free() if self._lists_free(method, path, plain) else Unknown()
+
+    def geo_of(self, host: str) -> str | None:
+        """Give the region whose price factor a canonical host stands for."""
+        return self.host_geos.get(host)
+
+    def bills(self, status: int, code: str | None) -> bool:
+        """Say whether an error reply is billed all the same."""
+        return any(error.status == status and error.code in (None, code) for error in self.billed_errors)
+
+    def _lists_free(self, method: str, path: str, plain: str) -> bool:
+        if path.split("?", 1)[0] != plain:
+            return False
+        return any(verb == method and _matches(pattern, plain) for verb, pattern in self.free)
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """All vendors, by name and by host."""
+
+    _by_name: Mapping[str, Provider]
+    _exact: Mapping[str, Provider]
+    _patterns: tuple[tuple[re.Pattern[str], Provider], ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> Providers:
+        """Read every provider file. Raises PriceError naming the file and the entry."""
+        return cls.of(_provider(file, tree) for file, tree in read_files(folder))
+
+    @classmethod
+    def of(cls, providers: Iterable[Provider]) -> Providers:
+        """Index providers; raises PriceError where two claim one host."""
+        by_name: dict[str, Provider] = {}
+        exact: dict[str, Provider] = {}
+        patterns: list[tuple[re.Pattern[str], Provider]] = []
+        for provider in providers:
+            by_name[provider.name] = provider
+            for host in provider.hosts:
+                if "*" in host:
+                    patterns.append((_host_pattern(host), provider))
+                elif exact.setdefault(host, provider) is not provider:
+                    raise PriceError(f"host {host} belongs to both {exact[host].name} and {provider.name}")
+        return cls(by_name, exact, tuple(patterns))
+
+    def for_host(self, host: str) -> Provider | None:
+        """Find whose host this is, in any spelling of it; None: nobody's."""
+        name = canonical_host(host)
+        if name in self._exact:
+            return self._exact[name]
+        return next((provider for pattern, provider in self._patterns if pattern.fullmatch(name)), None)
+
+    def by_name(self, name: str) -> Provider | None:
+        """Find a provider by the name it has in base URLs."""
+        return self._by_name.get(name)
+
+    def all(self) -> Sequence[Provider]:
+        """List all providers by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+
+def canonical_host(host: str) -> str:
+    """Write a host in ASCII and lower case with one trailing dot off; never raises."""
+    bare = host.removesuffix(".")
+    try:
+        return bare.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return bare.lower()
+
+
+def canonical_path(raw: str) -> str:
+    """Write a path as billed paths are listed: no query, decoded once, slashes and dots resolved, lower case."""
+    return _normal(raw).lower()
+
+
+def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
+    """Read the provider files of a folder, every scalar as text. Raises PriceError naming the file."""
+    trees: list[tuple[str, Mapping[str, object]]] = []
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name == _LEFT_OUT:
+            continue
+        try:
+            tree = yaml.load(path.read_text("utf-8"), _LOADER)
+        except yaml.YAMLError as error:
+            raise PriceError(f"{path.name} is not YAML: {error}") from error
+        if not isinstance(tree, dict) or tree.get("provider") != path.stem:
+            raise PriceError(f"{path.name} must be a mapping with provider: {path.stem}")
+        trees.append((path.name, tree))
+    if not trees:
+        raise PriceError(f"{folder} holds no price files")
+    return trees
+
+
+def _normal(raw: str) -> str:
+    path = unquote(re.split(r"[?#]", raw, maxsplit=1)[0])
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in ("", ".") and not (segment.lower() == "v1" and kept and kept[-1].lower() == "v1"):
+            kept.append(segment)
+    return "/" + "/".join(kept)
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Match segments: a last `*` stands for one or more, any other for exactly one."""
+    wanted, given = pattern.split("/"), path.split("/")
+    if len(given) < len(wanted) or (len(given) > len(wanted) and wanted[-1] != "*"):
+        return False
+    return all(want in ("*", have) for want, have in zip(wanted, given, strict=False))
+
+
+def _is_below(path: str, prefixes: Iterable[str]) -> bool:
+    return any(_matches(prefix.rstrip("/") + "/*", path) or _matches(prefix.rstrip("/"), path) for prefix in prefixes)
+
+
+def _hides(raw: str, prefixes: Iterable[str]) -> bool:
+    """Say whether a path that resolves elsewhere still spells out a metered folder on its way."""
+    spelled = re.sub("/+", "/", unquote(raw.split("?", 1)[0])).lower()
+    return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
+
+
+def _host_pattern(host: str) -> re.Pattern[str]:
+    return re.compile(re.escape(host).replace(r"\*", "[^.]+"))
+
+
+def _provider(file: str, tree: Mapping[str, object]) -> Provider:
+    unknown = sorted(set(tree) - _KEYS)
+    if unknown:
+        raise PriceError(f"{file}: {unknown[0]} is no key of a provider; allowed are {', '.join(sorted(_KEYS))}")
+    return Provider(
+        name=_text(file, tree, "provider"),
+        base=_text(file, tree, "base"),
+        hosts=tuple(_list(file, tree, "hosts")),
+        wires=_table(file, tree, "wires"),
+        free=tuple(_free(file, entry) for entry in _list(file, tree, "free")),
+        metered_below=tuple(_list(file, tree, "metered_below")),
+        host_geos=_table(file, tree, "host_geos"),
+        billed_errors=_billed(file, tree.get("billed_errors", [])),
+        max_tps=_whole(file, "max_tps", tree.get("max_tps", "400")),
+        output_field=_choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
+        error_shape=_choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
+        include_usage=_choice(file, tree, "include_usage", ("true", "false")) == "true",
+    )
+
+
+def _text(file: str, tree: Mapping[str, object], key: str) -> str:
+    value = tree.get(key)
+    if not isinstance(value, str) or not value:
+        raise PriceError(f"{file}: {key} is {value!r}; text is allowed")
+    return value
+
+
+def _list(file: str, tree: Mapping[str, object], key: str) -> list[str]:
+    value = tree.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise PriceError(f"{file}: {key} is {value!r}; a list of texts is allowed")
+    return value
+
+
+def _table(file: str, tree: Mapping[str, object], key: str) -> dict[str, str]:
+    value = tree.get(key, {})
+    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
+        raise PriceError(f"{file}: {key} is {value!r}; a mapping of texts is allowed")
+    return value
+
+
+def _choice(file: str, tree: Mapping[str, object], key: str, allowed: tuple[str, ...]) -> str:
+    value = tree.get(key, allowed[0])
+    if value not in allowed:
+        raise PriceError(f"{file}: {key} is {value!r}; {' or '.join(allowed)} is allowed")
+    return str(value)
+
+
+def _whole(file: str, key: str, value: object) -> int:
+    if not isinstance(value, str) or not value.isdecimal() or int(value) == 0:
+        raise PriceError(f"{file}: {key} is {value!r}; a whole number above zero is allowed")
+    return int(value)
+
+
+def _free(file: str, entry: str) -> tuple[str, str]:
+    method, _, path = entry.partition(" ")
+    if not method.isupper() or not path.startswith("/"):
+        raise PriceError(f'{file}: free has {entry!r}; "METHOD /path" is allowed')
+    return method, path
+
+
+def _billed(file: str, entries: object) -> tuple[BilledError, ...]:
+    if not isinstance(entries, list):
+        raise PriceError(f"{file}: billed_errors is {entries!r}; a list is allowed")
+    return tuple(_billed_error(file, entry) for entry in entries)
+
+
+def _billed_error(file: str, entry: object) -> BilledError:
+    if isinstance(entry, dict):
+        return BilledError(_whole(file, "billed_errors", entry.get("status")), _text(file, entry, "code"))
+    return BilledError(_whole(file, "billed_errors", entry))

@@ -1,0 +1,90 @@
+"""The receipt: one JSON object for a call, the same from the reply's header as from the ledger. A view, not a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lockpin_core.budgets import Standing
+from lockpin_core.money import Money
+from lockpin_core.usage import Usage
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptFacts:
+    """What a receipt shows; None: not known or not yet."""
+
+    id: str
+    at: datetime
+    decision: str  # "allowed" | "refused" | "uncapped"
+    task: str
+    provider: str
+    model: str
+    code: str | None = None
+    key: str | None = None
+    user: str | None = None
+    model_served: str | None = None
+    held: Money | None = None
+    charged: Money | None = None
+    estimated: bool = False
+    estimate_reason: str | None = None
+    failed: bool = False
+    usage: Usage | None = None
+    rates: Mapping[str, str] | None = None
+    price_date: str | None = None
+    tier: str | None = None
+    billing: str | None = None
+    output_limit: int | None = None
+    degrade: Sequence[str] = ()
+    waited_ms: int = 0
+    budgets: Sequence[Standing] = ()
+    hash: str | None = None
+
+
+def receipt(facts: ReceiptFacts) -> dict[str, object]:
+    """Build SPEC §13's object; amounts are exact decimal text."""
+    return {
+        "v": VERSION,
+        "id": facts.id,
+        "at": facts.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "decision": facts.decision,
+        "code": facts.code,
+        "task": facts.task,
+        "key": facts.key,
+        "user": facts.user,
+        "provider": facts.provider,
+        "model": facts.model,
+        "model_served": facts.model_served,
+        "held_usd": _usd(facts.held),
+        "charged_usd": _usd(facts.charged),
+        "estimated": facts.estimated,
+        "estimate_reason": facts.estimate_reason,
+        "failed": facts.failed,
+        "usage": {str(unit): count for unit, count in (facts.usage or {}).items()},
+        "rates": dict(facts.rates or {}),
+        "price_date": facts.price_date,
+        "tier": facts.tier,
+        "billing": facts.billing,
+        "output_limit": facts.output_limit,
+        "degrade": list(facts.degrade),
+        "waited_ms": facts.waited_ms,
+        "budgets": [_budget(standing) for standing in facts.budgets],
+        "hash": facts.hash,
+    }
+
+
+def _usd(amount: Money | None) -> str | None:
+    return None if amount is None else amount.exact()
+
+
+def _budget(standing: Standing) -> dict[str, object]:
+    return {
+        "name": standing.budget.name,
+        "subject": standing.subject,
+        "spent_usd": standing.spent.exact(),
+        "held_usd": standing.held.exact(),
+        "limit_usd": _usd(standing.limit),
+    }

@@ -1,0 +1,144 @@
+"""The words and figures of refusals (SPEC §8). Pure; a wire puts them into its own error shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Quote, Refusal
+from lockpin_core.money import ZERO, Money
+
+STATUS = {
+    "budget_exceeded": 402,
+    "task_closed": 402,
+    "unknown_model": 400,
+    "unpriced_tool": 400,
+    "bad_request": 400,
+    "uncapped_call": 403,
+    "too_large": 413,
+    "ledger_unavailable": 503,
+    "reserve_failed": 503,
+    "handler_panic": 500,
+}
+RETRY_S = 5  # where waiting can help and nothing says how long
+
+
+def refusal(code: str, words: str, detail: Mapping[str, object] | None = None) -> Refusal:
+    """Make a refusal that is not about an amount."""
+    status = STATUS[code]
+    return Refusal(code, status, f"lockpin: {words}", detail or {}, RETRY_S if status == 503 else None)
+
+
+def budget_exceeded(
+    task: str, quote: Quote, short: Sequence[Standing], now: datetime, fits: Mapping[str, object] | None = None
+) -> Refusal:
+    """Refuse a call whose worst case does not fit; `short` is ordered: its first is the one that is named."""
+    first = short[0]
+    transient = all(standing.is_transient(quote.most, quote.tokens) for standing in short)
+    detail: dict[str, object] = {"task": task, **_figures(first, quote), "transient": transient}
+    retry_after_s = _retry_after(first, now, transient=transient)
+    if retry_after_s is not None:
+        detail["retry_after_s"] = retry_after_s
+    if fits:
+        detail["fits"] = fits
+    if len(short) > 1:
+        detail["violations"] = [_figures(standing, quote) for standing in short]
+    return Refusal("budget_exceeded", 402, f"lockpin: {_words(first, quote)}", detail)
+
+
+def _retry_after(standing: Standing, now: datetime, *, transient: bool) -> int | None:
+    if transient:
+        return RETRY_S
+    if standing.span.end is None:
+        return None
+    return max(1, -int(-(standing.span.end - now).total_seconds() // 1))
+
+
+def _words(standing: Standing, quote: Quote) -> str:
+    budget, resets = standing.budget, ""
+    if standing.span.end is not None:
+        resets = f"; resets {stamp(standing.span.end)}"
+    who = f'task "{standing.subject}" would exceed its' if budget.own else _rule_words(standing)
+    return f"{who} {_amounts(standing, quote, own=budget.own)}{resets}"
+
+
+def _rule_words(standing: Standing) -> str:
+    return f'budget "{standing.budget.name}" ({standing.budget.scope}, {standing.budget.window.kind}) would pass its'
+
+
+def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
+    noun = "budget" if own else "limit"
+    if standing.limit is None or (standing.limit_tokens is not None and not _is_short_of_usd(standing, quote)):
+        return (
+            f"{standing.limit_tokens} token {noun}: spent {standing.spent_tokens}, "
+            f"in flight {standing.held_tokens}, this call needs up to {quote.tokens} tokens"
+        )
+    limit, spent, held, needed = shown([standing.limit, standing.spent, standing.held, quote.most])
+    return f"${limit} {noun}: spent ${spent}, in flight ${held}, this call needs up to ${needed}"
+
+
+def _is_short_of_usd(standing: Standing, quote: Quote) -> bool:
+    left = standing.remaining()
+    return left is not None and quote.most > left
+
+
+def shown(amounts: Sequence[Money]) -> list[str]:
+    """Write a limit (rounded down) and amounts beside it (rounded up) so that different ones look different.
+
+    Two decimals where the limit is $1 or more, else four; more where two different amounts would look equal or one
+    that is not zero would look zero.
+    """
+    first = 2 if amounts[0] >= Money.parse(1) else 4
+    texts: list[str] = []
+    for places in range(first, 10):
+        texts = [amount.rounded(places, up=index > 0) for index, amount in enumerate(amounts)]
+        if _tells_apart(amounts, texts):
+            break
+    return texts
+
+
+def _tells_apart(amounts: Sequence[Money], texts: Sequence[str]) -> bool:
+    if any(amount != ZERO and not Decimal(text) for amount, text in zip(amounts, texts, strict=True)):
+        return False
+    return len(set(amounts)) == len(set(texts))
+
+
+def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
+    figures: dict[str, object] = {}
+    if standing.limit is not None:
+        left = standing.remaining() or ZERO
+        figures |= {
+            "budget_usd": standing.limit.decimal(),
+            "spent_usd": standing.spent.decimal(),
+            "in_flight_usd": standing.held.decimal(),
+            "needed_usd": quote.most.decimal(),
+            "remaining_usd": max(left, ZERO).decimal(),
+        }
+    if standing.limit_tokens is not None:
+        figures |= {
+            "budget_tokens": standing.limit_tokens,
+            "spent_tokens": standing.spent_tokens,
+            "in_flight_tokens": standing.held_tokens,
+            "needed_tokens": quote.tokens,
+            "remaining_tokens": max(standing.remaining_tokens() or 0, 0),
+        }
+    if standing.budget.own and standing.span.end is None:
+        return figures
+    figures |= {
+        "limit": standing.budget.name,
+        "scope": standing.budget.scope,
+        "subject": standing.subject,
+        "period": standing.budget.window.kind,
+    }
+    if standing.limit is not None:
+        figures["limit_usd"] = standing.limit.decimal()
+    if standing.span.end is not None:
+        figures["resets_at"] = stamp(standing.span.end)
+    return figures
+
+
+def stamp(instant: datetime) -> str:
+    """Write an instant as RFC 3339 in UTC, to the second."""
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")

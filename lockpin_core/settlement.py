@@ -1,0 +1,131 @@
+"""What a call is charged once it has ended: SPEC §12's table as one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lockpin_core.call import Call, Charge, Ending, Outcome, Portion, Reading, Terms, Void
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit, Usage, add, nonzero, output_tokens, prompt_tokens, total_tokens
+
+HIDDEN_THINKING_SLACK = 512  # output tokens beside seconds × tokens per second (SPEC §12)
+
+type PricePico = Callable[[str | None, Usage, Terms], tuple[int, str] | None]
+"""(model as the reply names it, usage, merged terms) → (picodollars, canonical model); None: no price is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What settlement must know beside the call: prices of the call's instant and facts of its provider."""
+
+    price: PricePico
+    cut_rule: str  # "observed" | "hold", of the wire
+    max_tps: int  # output tokens a second that the provider's models reach at most
+    bills: Callable[[int, str | None], bool]  # (status, error code) → the provider bills this error reply
+    charge_failed: bool
+    bytes_estimate: int  # prompt tokens as bytes ÷ 3, for failed calls
+
+
+def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void:
+    """Decide the charge of a call. First row of SPEC §12 that applies."""
+    if outcome.ending is Ending.NOT_SENT:
+        return Void("not_sent")
+    if outcome.ending is Ending.STOPPED:
+        return held(call, "lockpin_stopped")
+    if outcome.status is not None and not 200 <= outcome.status < 300:
+        return _error_reply(call, outcome, tariff)
+    if reading.complete:
+        return _reported(call, reading, tariff)
+    if outcome.status is None:
+        return _no_reply(call, outcome, tariff)
+    if not reading.readable and outcome.ending is Ending.DONE:
+        return held(call, "undecodable")
+    return _incomplete(call, reading, outcome, tariff)
+
+
+def held(call: Call, reason: str) -> Charge:
+    """Charge the hold: nothing better is known."""
+    return Charge(call.quote.most, {}, call.quote.tokens, None, call.terms.tier, reason=reason, estimated=True)
+
+
+def _reported(call: Call, reading: Reading, tariff: Tariff) -> Charge:
+    return _priced(call, reading, reading.portions, tariff, reason=None)
+
+
+def _priced(
+    call: Call, reading: Reading, portions: tuple[Portion, ...], tariff: Tariff, *, reason: str | None
+) -> Charge:
+    terms = _merged(call.terms, reading.terms)
+    pico, served = 0, None
+    usage: Usage = {}
+    for portion in portions:
+        usage = add(usage, portion.usage)
+        found = tariff.price(portion.model or reading.model, portion.usage, terms)
+        if found is None:
+            # A unit of the reply has no price: the hold is what is sure.
+            return replace(held(call, "no_price"), usage=nonzero(usage), tokens=total_tokens(usage))
+        pico, served = pico + found[0], served or found[1]
+    return Charge(
+        Money.from_pico(pico), nonzero(usage), total_tokens(usage), served, terms.tier,
+        reason=reason, estimated=reason is not None,
+    )  # fmt: skip
+
+
+def _merged(asked: Terms, stated: Terms) -> Terms:
+    return Terms(stated.tier or asked.tier, stated.speed or asked.speed, stated.geo or asked.geo)
+
+
+def _error_reply(call: Call, outcome: Outcome, tariff: Tariff) -> Charge | Void:
+    status = outcome.status or 0
+    if tariff.bills(status, outcome.error_code):
+        return held(call, "billed_error")
+    if status >= 500:
+        return _failed(call, tariff)
+    return Void(f"status_{status}", failed=True)
+
+
+def _no_reply(call: Call, outcome: Outcome, tariff: Tariff) -> Charge | Void:
+    if outcome.ending is Ending.DROPPED:
+        return _failed(call, tariff)
+    return held(call, outcome.ending.value)
+
+
+def _failed(call: Call, tariff: Tariff) -> Charge | Void:
+    """Charge the estimated input, uncached, never above the hold (SPEC §12: the provider may have billed it)."""
+    if not tariff.charge_failed:
+        return Void("failed", failed=True)
+    usage = {Unit.INPUT: min(tariff.bytes_estimate, call.quote.ceiling.prompt)}
+    found = tariff.price(None, usage, call.terms)
+    amount = call.quote.most if found is None else min(Money.from_pico(found[0]), call.quote.most)
+    return Charge(
+        amount, usage, total_tokens(usage), None, call.terms.tier, reason="failed", estimated=True, failed=True
+    )
+
+
+def _incomplete(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge:
+    is_cut = not reading.terminal or outcome.ending is not Ending.DONE
+    reason = "no_usage"
+    if is_cut and call.streamed:
+        reason = "client_left" if outcome.ending is Ending.CLIENT_LEFT else "stream_cut"
+    elif outcome.ending is not Ending.DONE:
+        reason = outcome.ending.value
+    if tariff.cut_rule != "observed" or not reading.prompt_stated or not call.streamed:
+        return held(call, reason)
+    return _observed(call, reading, outcome, tariff, reason=reason, is_cut=is_cut)
+
+
+def _observed(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff, *, reason: str, is_cut: bool) -> Charge:
+    """Charge the prompt as the first event stated it, and one output token for each byte of generated text."""
+    reported: Usage = {}
+    for portion in reading.portions:
+        reported = add(reported, portion.usage)
+    if not prompt_tokens(reported):
+        return held(call, reason)
+    output = max(output_tokens(reported), reading.generated_bytes)
+    if is_cut and reading.hidden_thinking:
+        output = max(output, outcome.seconds * tariff.max_tps + HIDDEN_THINKING_SLACK)
+    output = min(output, call.quote.ceiling.output)
+    usage = {**reported, Unit.OUTPUT: max(output, output_tokens(reported))}
+    model = reading.portions[0].model if reading.portions else None
+    return _priced(call, reading, (Portion(model, usage),), tariff, reason=reason)

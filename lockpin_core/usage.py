@@ -1,0 +1,60 @@
+"""Billable units and counts of them. Counts are disjoint: a token is in one unit only."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class Unit(enum.StrEnum):
+    """What a provider bills for. Token units are disjoint; fees are pieces."""
+
+    INPUT = "input"
+    CACHE_READ = "cache_read"
+    CACHE_WRITE_5M = "cache_write_5m"
+    CACHE_WRITE_1H = "cache_write_1h"
+    CACHE_WRITE_30M = "cache_write_30m"
+    CACHE_WRITE_12H = "cache_write_12h"
+    AUDIO_IN = "audio_in"
+    IMAGE_IN = "image_in"
+    OUTPUT = "output"
+    AUDIO_OUT = "audio_out"
+    IMAGE_OUT = "image_out"
+    WEB_SEARCH = "web_search"
+    REQUEST = "request"
+
+
+CACHE_WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_12H)
+PROMPT_UNITS = frozenset({Unit.INPUT, Unit.CACHE_READ, *CACHE_WRITES, Unit.AUDIO_IN, Unit.IMAGE_IN})
+OUTPUT_UNITS = frozenset({Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
+FEE_UNITS = frozenset({Unit.WEB_SEARCH, Unit.REQUEST})
+
+type Usage = Mapping[Unit, int]  # counts >= 0; an absent unit is 0
+
+
+def prompt_tokens(usage: Usage) -> int:
+    """Total the prompt: input, cache reads and writes, audio and images in."""
+    return sum(count for unit, count in usage.items() if unit in PROMPT_UNITS)
+
+
+def output_tokens(usage: Usage) -> int:
+    """Total the output, reasoning included."""
+    return sum(count for unit, count in usage.items() if unit in OUTPUT_UNITS)
+
+
+def total_tokens(usage: Usage) -> int:
+    """Total what a token limit counts: prompt and output."""
+    return prompt_tokens(usage) + output_tokens(usage)
+
+
+def add(first: Usage, second: Usage) -> dict[Unit, int]:
+    """Add two usages unit by unit."""
+    total = dict(first)
+    for unit, count in second.items():
+        total[unit] = total.get(unit, 0) + count
+    return total
+
+
+def nonzero(usage: Usage) -> dict[Unit, int]:
+    """Leave out units that count nothing."""
+    return {unit: count for unit, count in usage.items() if count}

@@ -1,0 +1,216 @@
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.errors import PriceError
+from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.usage import Unit
+
+AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
+SHIPPED = PriceTable.load(shipped_dir())
+
+
+def found(provider: str, name: str, table: PriceTable = SHIPPED) -> str | None:
+    model = table.find(provider, name, AT)
+    return None if model is None else model.id
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "model"),
+    [
+        ("anthropic", "claude-opus-5-5", "claude-opus-5-5"),
+        ("anthropic", "claude-opus-5-5-20261001", "claude-opus-5-5"),
+        ("anthropic", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4-0"),
+        ("anthropic", "claude-3-5-haiku-20241022", "claude-3-5-haiku"),
+        ("anthropic", "claude-3-7-sonnet-latest", "claude-3-7-sonnet"),
+        ("openai", "gpt-6.1-sol-2026-09-29", "gpt-6.1-sol"),
+        ("openai", "gpt-5.4-2026-03-05", "gpt-5.4"),
+        ("openai", "gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("openai", "gpt-4o-2024-08-06", "gpt-4o"),
+        ("openai", "gpt-5-codex", "gpt-5"),
+        ("openai", "chat-latest", "gpt-chat-latest"),
+    ],
+)
+def test_a_name_finds_its_model(provider, name, model):
+    assert found(provider, name) == model
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-opus-4-10",
+        "claude-opus-4-55",
+        "claude-3-5-haiku-xyz",
+        "claude-opus-6",
+        "claude-opus-5-5-2026",
+        "claude-opus-5-5-20261301",
+        "claude-opus-5-5-20261001-20261001",
+        "claude-opus-5-5-latest",
+        "",
+    ],
+)
+def test_a_name_that_merely_begins_like_a_known_one_is_unknown(name):
+    assert found("anthropic", name) is None
+
+
+def test_d24_a_dropped_model_and_one_of_another_vendor_are_unknown():
+    assert found("openai", "gpt-3.5-turbo-0301") is None
+    assert found("openai", "claude-opus-5-5") is None
+    assert found("nobody", "gpt-4o") is None
+
+
+def test_d23_a_routing_alias_has_no_price():
+    assert found("openai", "auto") is None
+    assert found("openai", "gpt-6.1-sol") == "gpt-6.1-sol"
+
+
+def test_d25_an_empty_entry_is_unknown_and_does_not_hide_the_shipped_price():
+    table = PriceTable.load(shipped_dir(), {"mine": {}, "gpt-4o": {}})
+
+    assert table.find("openai", "mine", AT) is None
+    assert table.find("openai", "gpt-4o", AT).prices == SHIPPED.find("openai", "gpt-4o", AT).prices
+
+
+def test_an_exact_user_id_wins_over_a_glob_and_the_longest_glob_over_shorter_ones():
+    pricing = {"gpt-*": {"input": "1"}, "gpt-4*": {"input": "2"}, "gpt-4o": {"input": "3"}}
+    table = PriceTable.load(shipped_dir(), pricing)
+
+    costs = [
+        table.find("openai", name).prices[0].tiers["standard"].band(0).rates[Unit.INPUT]
+        for name in ("gpt-4o", "gpt-4o-x", "gpt-5")
+    ]
+
+    assert costs == [3_000_000, 2_000_000, 1_000_000]
+
+
+def test_a_users_entry_is_complete_by_itself_but_keeps_the_models_facts():
+    table = PriceTable.load(shipped_dir(), {"claude-opus-5-5": {"input_per_mtok": "1", "output_per_mtok": "2"}})
+    model = table.find("anthropic", "claude-opus-5-5", AT)
+
+    assert model.user
+    assert (model.geos, model.speeds, model.fees, set(model.prices[0].tiers)) == ({}, {}, {}, {"standard"})
+    assert (model.context_tokens, model.max_output_tokens, model.image_tokens) == (1_000_000, 128_000, 5_500)
+
+
+def test_a_users_facts_alone_change_the_facts_and_not_the_price():
+    table = PriceTable.load(shipped_dir(), {"gpt-4o": {"max_output_tokens": "100"}})
+    model = table.find("openai", "gpt-4o", AT)
+
+    assert model.max_output_tokens == 100
+    assert model.prices == SHIPPED.find("openai", "gpt-4o", AT).prices
+    assert (model.tokenizer, model.fees) == ("bytes", {Unit.WEB_SEARCH: 10_000_000_000})
+
+
+def test_free_globs_are_free():
+    table = PriceTable.load(shipped_dir(), {"local/*": {"free": "true"}})
+
+    assert set(table.find("openai", "local/llama").prices[0].tiers["standard"].band(0).rates.values()) == {0}
+
+
+def test_an_alias_finds_the_priced_model_also_at_another_vendor():
+    aliases = {"openai": {"fast": "gpt-6-luna"}, "azure": {"my-deployment": "gpt-5.5", "two": "no-such-model"}}
+    table = PriceTable.load(shipped_dir(), {"mine": {"input": "1"}}, {**aliases, "xai": {"x": "mine"}})
+
+    assert found("openai", "fast", table) == "gpt-6-luna"
+    assert found("azure", "my-deployment", table) == "gpt-5.5"
+    assert found("azure", "two", table) is None
+    assert found("xai", "x", table) == "mine"
+    assert found("azure", "fast", table) is None
+
+
+def test_near_names_are_suggested():
+    table = PriceTable.load(shipped_dir(), {"my-model": {"input": "1"}, "local/*": {"free": "true"}})
+
+    assert "claude-opus-5-5" in table.nearest("claude-opus-55")
+    assert table.nearest("my-modell") == ["my-model"]
+    assert len(table.nearest("gpt-5", 2)) == 2
+    assert table.nearest("zzzzzzzz") == []
+
+
+def test_the_date_is_the_newest_day_checked():
+    assert SHIPPED.date == date(2026, 11, 29)
+
+
+def test_models_are_listed_the_users_first():
+    table = PriceTable.load(shipped_dir(), {"zzz": {"input": "1"}})
+    names = [model.id for model in table.models()]
+
+    assert names[0] == "zzz"
+    assert names[1:] == [model.id for model in SHIPPED.models()]
+
+
+def test_shipped_models_are_bounded_by_a_byte_rule_of_their_family():
+    rules = {(model.provider, model.tokenizer) for model in SHIPPED.models()}
+
+    assert rules == {("anthropic", "claude"), ("openai", "bytes")}
+
+
+def test_an_earlier_price_serves_earlier_receipts():
+    o3 = SHIPPED.find("openai", "o3", AT)
+    changed = datetime(2025, 6, 10, tzinfo=UTC)
+
+    costs = [
+        o3.price_at(at).tiers["standard"].band(0).rates[Unit.INPUT] for at in (changed - timedelta(seconds=1), changed)
+    ]
+
+    assert costs == [10_000_000, 2_000_000]
+
+
+def test_before_the_first_date_the_first_price_counts():
+    table = PriceTable.load(shipped_dir(), {"m": {"prices": [{"from": "2030-01-01", "input": "5"}]}})
+    model = table.find("openai", "m")
+
+    assert model.price_at(AT) is model.prices[0]
+
+
+def entry(text: str) -> str:
+    return f"provider: p\nbase: https://p\nhosts: [p]\nmodels:\n{text}"
+
+
+SOURCED = "checked: 2026-01-01, sources: {a: b}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  m: {input: '1'}", "p.yaml: m must say when it was checked and its sources"),
+        (f"  m: {{input: '1', sources: {{a: b}}}}\n  n: {{input: '1', {SOURCED}}}", "p.yaml: m must say"),
+        ("  m: {inputt: '1'}", "p.yaml: m: inputt is no key here"),
+        ("  - m", "p.yaml: models is ['m']; a mapping of entries"),
+        (
+            f"  m: {{input: '1', aliases: [x], {SOURCED}}}\n  n: {{input: '1', aliases: [x], {SOURCED}}}",
+            "p.yaml: n and m share the alias x",
+        ),
+        (
+            f"  m: {{input: '1', aliases: [n], {SOURCED}}}\n  n: {{input: '1', {SOURCED}}}",
+            "p.yaml: n is both a model and an alias",
+        ),
+    ],
+)
+def test_a_bad_shipped_entry_is_named(tmp_path: Path, text, said):
+    (tmp_path / "p.yaml").write_text(entry(text))
+
+    with pytest.raises(PriceError) as caught:
+        PriceTable.load(tmp_path)
+
+    assert said in str(caught.value)
+
+
+def test_bad_term_rules_are_named(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text("provider: p\nbase: https://p\nhosts: [p]\ntier_names: [x]\n")
+
+    with pytest.raises(PriceError, match=r"p\.yaml: tier_names must be a mapping"):
+        PriceTable.load(tmp_path)
+
+
+def test_an_empty_shipped_entry_is_unknown(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(entry("  m: {}"))
+
+    assert PriceTable.load(tmp_path).find("p", "m") is None
+
+
+def test_a_bad_user_entry_is_named():
+    with pytest.raises(PriceError, match=r"pricing\.mine\.input is 'x'"):
+        PriceTable.load(shipped_dir(), {"mine": {"input": "x"}})

@@ -1,0 +1,350 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockpin_core.call import Ceiling, Terms
+from lockpin_core.errors import UnpricedError
+from lockpin_core.money import ZERO, Money
+from lockpin_core.prices import PriceTable, max_output_fitting, price, quote, rates_text, shipped_dir
+from lockpin_core.usage import CACHE_WRITES, Unit, output_tokens, prompt_tokens
+
+AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
+TABLE = PriceTable.load(shipped_dir())
+I, O, R = Unit.INPUT, Unit.OUTPUT, Unit.CACHE_READ  # noqa: E741
+W5, W1, W30, W12 = Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H
+UNSAID, PLAIN = Terms(), Terms("default", geo="global")
+
+
+def shipped(name: str):
+    return TABLE.find("anthropic", name, AT) or TABLE.find("openai", name, AT)
+
+
+def own(entry: dict, provider: str = "openai"):
+    return PriceTable.load(shipped_dir(), {"m": entry}).find(provider, "m", AT)
+
+
+def dollars(model, usage, terms=UNSAID, **kw) -> str:
+    return Money.from_pico(price(model, usage, terms, AT, **kw)).exact()
+
+
+def ceiling(prompt: int, output: int, *units: Unit, fees=None) -> Ceiling:
+    return Ceiling(prompt, output, frozenset(units or {I}), frozenset({O}), fees or {})
+
+
+def most(model, limits, terms=PLAIN, **kw) -> str:
+    return quote(model, limits, terms, AT, **kw).exact()
+
+
+SOL = {I: 6_000, R: 4_000, O: 1_000}
+
+
+@pytest.mark.parametrize(
+    ("model", "usage", "terms", "expected"),
+    [
+        ("claude-sonnet-5-5", {I: 1_000, R: 100_000, O: 500}, Terms(), "0.017"),
+        ("claude-opus-5-5", {I: 100, W5: 4_000, W1: 6_000, O: 200}, Terms(), "0.0724"),
+        ("claude-haiku-5-5", {I: 1_000, R: 120_000, O: 1_000}, Terms(), "0.009"),
+        ("claude-haiku-5-5", {I: 100_000, O: 1_000}, Terms(), "0.0105"),
+        ("gpt-6.1-sol", {I: 200_000, R: 100_000, O: 2_000}, Terms(), "0.85"),
+        ("gpt-6.1-sol", SOL, Terms(), "0.0224"),
+        ("gpt-6.1-sol", SOL, Terms("default"), "0.0224"),
+        ("gpt-6.1-sol", SOL, Terms("priority"), "0.0448"),
+        ("gpt-6.1-sol", SOL, Terms("fast"), "0.0448"),
+        ("gpt-6.1-sol", SOL, Terms("flex"), "0.0112"),
+        ("gpt-6.1-sol", SOL, Terms("batch"), "0.0112"),
+        ("gpt-6.1-sol", SOL, Terms("ultrafast"), "0.1344"),
+        ("gpt-6.1-sol", SOL, Terms("warp"), "0.1344"),
+        ("gpt-6.1-sol", {I: 4_000, W30: 3_000, R: 2_000, O: 1_000}, Terms(), "0.0257"),
+        ("gpt-6.1-sol", {I: 4_000, W12: 3_000, R: 2_000, O: 1_000}, Terms(), "0.0332"),
+        ("o3", {I: 1_000, O: 5_000}, Terms(), "0.042"),
+        ("gpt-4o-audio-preview", {I: 1_000, O: 200, Unit.AUDIO_IN: 5_000, Unit.AUDIO_OUT: 800}, Terms(), "0.2685"),
+        ("gpt-audio", {I: 1_000, O: 200, Unit.AUDIO_IN: 5_000, Unit.AUDIO_OUT: 800}, Terms(), "0.2157"),
+        ("claude-sonnet-5-5", {I: 10_000, O: 1_000, Unit.WEB_SEARCH: 3}, Terms(), "0.06"),
+        ("claude-opus-5", {I: 1_000, O: 1_000}, Terms(speed="fast"), "0.06"),
+        ("claude-opus-5", {I: 1_000, O: 1_000}, Terms("standard", "standard", "global"), "0.03"),
+        ("claude-sonnet-5-5", {I: 1_000, O: 1_000}, Terms(geo="us"), "0.0132"),
+        ("claude-sonnet-5-5", {I: 1_000, O: 1_000}, Terms(geo="mars"), "0.0132"),
+        ("claude-sonnet-5-5", {I: 1_000, O: 1_000}, Terms(geo="global"), "0.012"),
+        ("claude-sonnet-5-5", {I: 1_000, O: 1_000}, Terms("priority"), "0.012"),
+    ],
+)
+def test_a_charge_is_the_hand_computed_one(model, usage, terms, expected):
+    assert dollars(shipped(model), usage, terms) == expected
+
+
+def test_d02_cache_reads_stand_beside_the_input():
+    model = own({"input": "3", "cache_read": "0.30", "output": "15"})
+
+    assert dollars(model, {I: 19, R: 39_000, O: 100}) == "0.013257"
+
+
+def test_d05_hour_writes_cost_more_than_five_minute_writes():
+    model = own({"input": "5", "cache_write": {"5m": "6.25", "1h": "10"}})
+
+    assert dollars(model, {W5: 600_000, W1: 400_000}) == "7.75"
+
+
+def test_d08_past_the_threshold_the_whole_request_takes_the_long_rate():
+    band = {"tokens": "200000", "input": "6", "output": "22.5"}
+    model = own({"input": "3", "output": "15", "above": [band]})
+
+    assert dollars(model, {I: 250_000, O: 1_000}) == "1.5225"
+    assert dollars(model, {I: 200_000, O: 1_000}) == "0.615"
+
+
+def test_d11_flex_is_its_own_price():
+    model = own({"input": "0.25", "cache_read": "0.025", "output": "2", "tiers": {"flex": {"x": "0.5"}}})
+
+    assert dollars(model, {I: 1_000, R: 1_000, O: 500}, Terms("flex")) == "0.0006375"
+    assert dollars(model, {I: 1_000, R: 1_000, O: 500}) == "0.001275"
+
+
+def test_d16_us_residency_is_a_tenth_more():
+    model = own({"input": "3", "output": "15", "geo": {"us": "1.1"}})
+
+    assert dollars(model, {I: 1_000, O: 200}, Terms(geo="us")) == "0.0066"
+    assert dollars(model, {I: 1_000, O: 200}) == "0.006"
+
+
+def test_d19_a_search_is_a_fee_that_no_tier_or_region_changes():
+    entry = {"input": "3", "output": "15", "fees": {"web_search": "0.01"}, "geo": {"us": "1.1"}}
+
+    assert dollars(own(entry), {I: 9_548, O: 528, Unit.WEB_SEARCH: 2}) == "0.056564"
+    assert dollars(own(entry), {Unit.WEB_SEARCH: 2}, Terms(geo="us")) == "0.02"
+
+
+def test_d20_a_declared_search_is_held_for_and_only_a_used_one_is_charged():
+    model = shipped("gpt-6.1-sol")
+    limits = ceiling(0, 0, fees={Unit.WEB_SEARCH: 2})
+
+    assert most(model, limits) == "0.02"
+    assert dollars(model, {I: 0}) == "0"
+
+
+def test_a_regional_host_costs_a_tenth_more_where_the_model_has_it():
+    usage = {I: 1_000}
+
+    assert dollars(shipped("gpt-6.1-sol"), usage, host_geo="eu") == "0.0022"
+    assert dollars(shipped("gpt-6.1-sol"), usage, host_geo="jp") == "0.0022"
+    assert dollars(shipped("gpt-4o"), usage, host_geo="us") == "0.0025"
+    assert dollars(shipped("gpt-4o"), usage, host_geo="fedramp") == "0.00275"
+
+
+def test_a_fraction_of_a_nanodollar_is_rounded_up_once():
+    model = own({"input": "0.0005"})  # half a nanodollar a token
+
+    assert price(model, {I: 1}, Terms(), AT) == 500
+    assert dollars(model, {I: 1}) == "0.000000001"
+    assert dollars(model, {I: 3}) == "0.000000002"
+
+
+@pytest.mark.parametrize("unit", [Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT, Unit.WEB_SEARCH, Unit.REQUEST, O])
+def test_a_missing_price_is_named_and_never_zero(unit):
+    with pytest.raises(UnpricedError, match=f"m has no price for {unit.value}"):
+        price(own({"input": "1"}), {unit: 1}, Terms(), AT)
+
+
+def test_a_unit_that_was_not_used_needs_no_price():
+    assert price(own({"input": "1"}), {I: 1, O: 0, Unit.WEB_SEARCH: 0}, Terms(), AT) == 1_000_000
+
+
+def test_b02_the_quote_takes_the_long_rate_that_the_prompt_reaches():
+    band = {"tokens": "272000", "input": "2", "output": "9"}
+    model = own({"input": "1", "output": "6", "above": [band]})
+
+    assert most(model, ceiling(300_000, 0), Terms()) == "0.6"
+    assert most(model, ceiling(272_000, 0), Terms()) == "0.272"
+
+
+def test_a_quote_takes_every_prompt_token_at_the_dearest_unit():
+    model = shipped("claude-opus-5-5")
+
+    assert most(model, ceiling(1_000, 0)) == "0.004"
+    assert most(model, ceiling(1_000, 0, I, W5)) == "0.005"
+    assert most(model, ceiling(1_000, 0, I, W5, W1)) == "0.008"
+
+
+def test_a_quote_takes_the_base_band_when_it_is_the_dearer_one():
+    model = own({"input": "9", "output": "9", "above": [{"tokens": "100", "input": "1", "output": "1"}]})
+
+    assert most(model, ceiling(101, 10)) == "0.00099"  # 100 prompt tokens and 10 of output at 9
+
+
+@pytest.mark.parametrize(
+    ("tier", "expected"),
+    [
+        (None, "0.004"),
+        ("auto", "0.004"),
+        ("default", "0.002"),
+        ("scale", "0.002"),
+        ("flex", "0.002"),
+        ("priority", "0.004"),
+        ("fast", "0.004"),
+        ("ultrafast", "0.012"),
+        ("warp", "0.012"),
+    ],
+)
+def test_a_quote_takes_the_dearest_tier_that_may_be_billed(tier, expected):
+    assert most(shipped("gpt-6.1-sol"), ceiling(1_000, 0), Terms(tier)) == expected
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        (Terms(), "0.0044"),
+        (Terms(geo="global"), "0.004"),
+        (Terms(geo="us"), "0.0044"),
+        (Terms(geo="eu"), "0.0044"),
+        (Terms("auto", geo="global"), "0.004"),
+        (Terms("standard_only", geo="global"), "0.004"),
+        (Terms(speed="fast", geo="global"), "0.008"),
+        (Terms(speed="warp"), "0.0088"),
+        (Terms(speed="standard"), "0.0044"),
+    ],
+)
+def test_a_quote_takes_the_dearest_region_and_speed_that_may_be_billed(terms, expected):
+    assert most(shipped("claude-opus-5-5"), ceiling(1_000, 0), terms) == expected
+
+
+def test_case_22_a_quote_takes_the_price_that_begins_before_the_call_ends():
+    model = own(
+        {"prices": [{"input": "2"}, {"from": "2026-12-01", "input": "4"}, {"from": "2026-12-02", "input": "3"}]}
+    )
+    change = datetime(2026, 12, 1, tzinfo=UTC)
+
+    def at(instant, **kw):
+        return quote(model, ceiling(1_000, 0), Terms(), instant, **kw).exact()
+
+    assert at(change - timedelta(hours=2)) == "0.002"
+    assert at(change - timedelta(minutes=59)) == "0.004"
+    assert at(change - timedelta(hours=2), until=change + timedelta(days=2)) == "0.004"
+    assert Money.from_pico(price(model, {I: 1_000}, Terms(), change)).exact() == "0.004"
+
+
+def test_a_quote_needs_a_price_for_all_that_may_be_billed():
+    model = own({"input": "1", "output": "2"})
+
+    with pytest.raises(UnpricedError, match="audio_in"):
+        quote(model, ceiling(10, 0, I, Unit.AUDIO_IN), Terms(), AT)
+    with pytest.raises(UnpricedError, match="web_search"):
+        quote(model, ceiling(10, 0, fees={Unit.WEB_SEARCH: 1}), Terms(), AT)
+
+
+def test_a_free_model_costs_nothing_whatever_is_asked():
+    model = own({"free": "true"})
+    limits = ceiling(10**6, 10**6, I, Unit.AUDIO_IN, *CACHE_WRITES, fees={Unit.WEB_SEARCH: 9})
+
+    assert quote(model, limits, Terms("priority", "fast", "us"), AT) == ZERO
+
+
+def test_the_largest_output_that_fits_is_found():
+    model = own({"input": "1", "output": "10"})
+    limits = ceiling(1_000, 500)
+
+    def fitting(amount: str) -> int:
+        return max_output_fitting(model, limits, Terms(), AT, Money.parse(amount))
+
+    assert fitting("1") == 500
+    assert fitting("0.006") == 500
+    assert fitting("0.005999999") == 499
+    assert fitting("0.00101") == 1
+    assert fitting("0.001") == 0
+    assert fitting("0.0001") == 0
+    assert max_output_fitting(model, limits, Terms(), AT, Money(-1)) == 0
+
+
+def test_receipts_carry_the_rates_of_the_settlement():
+    rates = rates_text(shipped("gpt-6.1-sol"), Terms("priority"), AT, host_geo="eu", prompt_size=272_001)
+
+    assert rates["input"] == "8.8"
+    assert rates["output"] == "33"
+    assert rates["web_search"] == "0.01"
+    assert rates_text(shipped("gpt-6.1-sol"), Terms("warp"), AT)["input"] == "12"
+
+
+MODELS = TABLE.models()
+ASKED = {
+    "openai": {
+        None: ("default", "priority", None, "standard"),
+        "auto": ("default", "fast", None),
+        "default": ("default", None, "scale"),
+        "flex": ("flex", "default", None),
+        "priority": ("priority", "fast", "default"),
+        "ultrafast": ("ultrafast", "default", "whatever"),
+        "whatever": ("default", "flex", "priority", "ultrafast", "whatever"),
+    },
+    "anthropic": {
+        None: ("standard", "priority", None),
+        "auto": ("standard", "priority"),
+        "standard_only": ("standard",),
+    },
+}
+PROMPT = (I, R, W5, W1, W30, W12)
+
+
+@st.composite
+def calls(draw):
+    """A model, what was asked and stated, a ceiling, and usage within it."""
+    model = draw(st.sampled_from(MODELS))
+    usage = {unit: draw(st.integers(0, 400_000)) for unit in PROMPT} | {O: draw(st.integers(0, 200_000))}
+    usage[Unit.WEB_SEARCH] = draw(st.integers(0, 3)) if Unit.WEB_SEARCH in model.fees else 0
+    limits = Ceiling(
+        prompt_tokens(usage) + draw(st.integers(0, 300_000)),
+        output_tokens(usage) + draw(st.integers(0, 10)),
+        frozenset(unit for unit in PROMPT if usage[unit]) | {I},
+        frozenset({O}),
+        {Unit.WEB_SEARCH: usage[Unit.WEB_SEARCH]},
+    )
+    tier = draw(st.sampled_from(sorted(ASKED[model.provider], key=str)))
+    speed = draw(st.sampled_from([None, "fast"])) if model.speeds else None
+    geo = draw(st.sampled_from([None, "us", "global"])) if model.provider == "anthropic" else None
+    asked = Terms(tier, speed, geo)
+    stated = Terms(
+        draw(st.sampled_from(ASKED[model.provider][tier])),
+        draw(st.sampled_from([None, "standard", "fast"])) if speed else None,
+        draw(st.sampled_from([geo, "us", "global"])) if geo is None and model.provider == "anthropic" else geo,
+    )
+    host = draw(st.sampled_from([None, "us", "jp", "fedramp"])) if model.provider == "openai" else None
+    seconds = draw(st.integers(0, 3_600))
+    at = draw(st.sampled_from([AT, *(d.start - timedelta(minutes=30) for d in model.prices if d.start)]))
+    return model, limits, usage, asked, stated, host, at, at + timedelta(seconds=seconds)
+
+
+@settings(max_examples=300, deadline=None)
+@given(calls())
+def test_no_usage_within_the_ceiling_costs_more_than_the_quote(call):
+    model, limits, usage, asked, stated, host, at, end = call
+
+    held = quote(model, limits, asked, at, host_geo=host)
+    charged = Money.from_pico(price(model, usage, stated, end, host_geo=host))
+
+    assert charged <= held
+
+
+@settings(max_examples=100, deadline=None)
+@given(calls(), st.integers(0, 10**12))
+def test_the_output_that_fits_is_the_largest(call, nano):
+    model, limits, _, asked, _, host, at, _ = call
+
+    def cost(output):
+        return quote(model, replace(limits, output=output), asked, at, host_geo=host)
+
+    output = max_output_fitting(model, limits, asked, at, Money(nano), host_geo=host)
+
+    assert output == 0 or cost(output) <= Money(nano)
+    assert output == limits.output or cost(output + 1) > Money(nano)
+
+
+def test_rates_are_exact_text():
+    assert all(Decimal(text) >= 0 for model in MODELS for text in rates_text(model, Terms(), AT).values())
+
+
+def test_a_factor_rounds_up_to_the_picodollar():
+    model = own({"input": "0.000001", "geo": {"us": "1.1"}})
+
+    assert price(model, {I: 1}, Terms(geo="us"), AT) == 2
+    assert price(model, {I: 10}, Terms(geo="us"), AT) == 11

@@ -1,0 +1,241 @@
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.errors import PriceError
+from lockpin_core.prices import shipped_dir
+from lockpin_core.providers import Free, Metered, Providers, Unknown, canonical_host, canonical_path
+
+PROVIDERS = Providers.load(shipped_dir())
+
+
+def route(host: str, method: str, path: str):
+    provider = PROVIDERS.for_host(host)
+    assert provider is not None
+    return provider.route(method, path)
+
+
+@pytest.mark.parametrize("spelled", ["api.openai.com", "API.OpenAI.com", "api.openai.com.", "api。openai。com"])
+def test_a_host_is_found_in_any_spelling(spelled):
+    assert PROVIDERS.for_host(spelled).name == "openai"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["api.openai.com.evil.tld", "evil-api.openai.com", "openai.com", "api.openai.com..", "", ".", "x" * 70, "a..b"],
+)
+def test_a_look_alike_is_nobodys(host):
+    assert PROVIDERS.for_host(host) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("api.anthropic.com", "anthropic"),
+        ("eu.api.openai.com", "openai"),
+        ("my-resource.openai.azure.com", "azure"),
+        ("bedrock-runtime.eu-central-1.amazonaws.com", "bedrock"),
+        ("bedrock-mantle.us-east-1.api.aws", "bedrock"),
+        ("europe-west4-aiplatform.googleapis.com", "vertex"),
+        ("aiplatform.eu.rep.googleapis.com", "vertex"),
+        ("claude.googleapis.com", "claude_google"),
+        ("cloudcode-pa.googleapis.com", "code_assist"),
+        ("api.business.githubcopilot.com", "copilot"),
+        ("ws-1.cn-hangzhou.maas.aliyuncs.com", "qwen"),
+    ],
+)
+def test_every_vendor_has_its_hosts(host, name):
+    assert PROVIDERS.for_host(host).name == name
+
+
+def test_a_star_stands_for_one_label_only():
+    assert PROVIDERS.for_host("a.b.openai.azure.com") is None
+    assert PROVIDERS.for_host("-aiplatform.googleapis.com") is None
+    assert PROVIDERS.for_host("evil.com.x-aiplatform.googleapis.com") is None
+
+
+def test_vendors_without_a_wire_are_unknown_and_never_a_tunnel():
+    for provider in PROVIDERS.all():
+        if not provider.wires:
+            below = provider.metered_below[0].replace("*", "x") if provider.metered_below else "/"
+            assert provider.route("POST", f"{below}v1/chat/completions") == Unknown(), provider.name
+
+
+def test_only_anthropic_and_openai_have_wires():
+    wires = {provider.name: dict(provider.wires) for provider in PROVIDERS.all() if provider.wires}
+
+    assert wires == {
+        "anthropic": {"/v1/messages": "anthropic_messages"},
+        "openai": {"/v1/chat/completions": "openai_chat"},
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/messages",
+        "/v1/messages?beta=true",
+        "//v1/messages",
+        "/v1//messages/",
+        "/v1/v1/messages",
+        "/v1/./messages",
+        "/v1/x/../messages",
+        "/v1/messages/count_tokens/..",
+        "/v1/%6dessages",
+        "/v1%2Fmessages",
+        "/%2e%2e/v1/messages",
+        "/V1/Messages",
+        "/v1/messages#count_tokens",
+    ],
+)
+def test_no_spelling_of_a_metered_path_escapes(path):
+    assert route("api.anthropic.com", "POST", path) == Metered("anthropic_messages")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/%256dessages",
+        "/v1/messages;x=1",
+        "/v1\\messages",
+        "/v1/messages%00",
+        "/v1/messages%0a",
+        "/v1/messages%7f",
+        "/v1/messages%20",
+        "/v1/messages/batches",
+        "/v1/complete",
+        "/v1/messages/count_tokens/",
+        "//v1/messages/count_tokens",
+        "/v1/messages/%63ount_tokens",
+        "/v1/messages/count_tokens/x",
+        "/v1/messages/x/../count_tokens",
+        "/V1/messages/count_tokens",
+        "/api/oauth",
+        "",
+        "*",
+    ],
+)
+def test_tricks_and_unlisted_paths_are_unknown(path):
+    assert route("api.anthropic.com", "POST", path) == Unknown()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/messages/count_tokens?beta=true"),
+        ("POST", "/v1/messages/batches/msgbatch_1/cancel"),
+        ("POST", "/api/event_logging/v2/batch"),
+        ("POST", "/api/oauth/claude_cli/roles"),
+        ("POST", "/v1/skills/skill_01AbC/versions"),
+        ("GET", "/v1/messages"),
+        ("HEAD", "/api/hello"),
+        ("OPTIONS", "/v1/messages"),
+        ("DELETE", "/v1/files/file_1"),
+    ],
+)
+def test_listed_posts_and_reading_methods_are_free(method, path):
+    assert route("api.anthropic.com", method, path) == Free()
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "CONNECT", "TRACE", "get", "post", "BREW"])
+def test_other_methods_are_unknown(method):
+    assert route("api.anthropic.com", method, "/v1/messages") == Unknown()
+
+
+def test_openai_chat_is_metered_and_its_control_plane_is_free():
+    assert route("us.api.openai.com", "POST", "/v1/chat/completions") == Metered("openai_chat")
+    assert route("api.openai.com", "POST", "/v1/moderations") == Free()
+    assert route("api.openai.com", "POST", "/v1/responses/resp_1/cancel") == Free()
+    for path in ("/v1/responses", "/v1/embeddings", "/v1/threads/runs", "/v1/batches", "/v1/realtime/calls"):
+        assert route("api.openai.com", "POST", path) == Unknown()
+
+
+def test_chatgpt_is_metered_below_the_codex_folder_only():
+    assert route("chatgpt.com", "POST", "/backend-api/conversation") == Free()
+    assert route("chatgpt.com", "POST", "/backend-api/codexes/x") == Free()
+    for path in ("/backend-api/codex/responses", "/backend-api//codex/responses", "/Backend-API/%63odex/responses"):
+        assert route("chatgpt.com", "POST", path) == Unknown()
+    for path in ("/backend-api/codex/../x", "/backend-api%252fcodex/responses", "/backend-api/codex"):
+        assert route("chatgpt.com", "POST", path) == Unknown()
+
+
+def test_cloudflare_is_metered_below_the_ai_folder_of_any_account():
+    assert route("api.cloudflare.com", "POST", "/client/v4/accounts/a1/ai/v1/chat/completions") == Unknown()
+    assert route("api.cloudflare.com", "POST", "/client/v4/zones/z1/purge_cache") == Free()
+
+
+def test_regional_hosts_carry_their_region():
+    openai = PROVIDERS.by_name("openai")
+
+    assert [openai.geo_of(host) for host in ("api.openai.com", "eu.api.openai.com", "gov.api.openai.com")] == [
+        None,
+        "eu",
+        "fedramp",
+    ]
+
+
+def test_azure_bills_some_errors():
+    azure = PROVIDERS.by_name("azure")
+
+    assert azure.bills(408, None)
+    assert azure.bills(400, "content_filter")
+    assert not azure.bills(400, "invalid_prompt")
+    assert not PROVIDERS.by_name("openai").bills(408, None)
+
+
+def test_what_lockpin_may_add_is_said_per_vendor():
+    assert PROVIDERS.by_name("openai").output_field == "max_completion_tokens"
+    assert PROVIDERS.by_name("deepseek").output_field == "max_tokens"
+    assert not PROVIDERS.by_name("mistral").include_usage
+
+
+def test_an_unknown_name_is_no_provider():
+    assert PROVIDERS.by_name("nobody") is None
+
+
+def test_canonical_forms():
+    assert canonical_path("/V1//x/../Chat%2Fcompletions/?a=b") == "/v1/chat/completions"
+    assert canonical_path("/") == "/"
+    assert canonical_host("Bücher.example.") == "xn--bcher-kva.example"
+    assert canonical_host("A" * 70 + ".com") == "a" * 70 + ".com"
+
+
+HEAD = "provider: p\nbase: https://p\nhosts: [p]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("provider: q\n", "must be a mapping with provider: p"),
+        ("[", "p.yaml is not YAML"),
+        ("- x\n", "must be a mapping"),
+        (HEAD + "wirez: {}\n", "wirez is no key of a provider"),
+        ("provider: p\nhosts: [p]\n", "base is None; text is allowed"),
+        (HEAD + "free: [/v1/x]\n", "free has '/v1/x'; \"METHOD /path\" is allowed"),
+        (HEAD + "free: x\n", "free is 'x'; a list of texts"),
+        (HEAD + "wires: [x]\n", "wires is ['x']; a mapping of texts"),
+        (HEAD + "max_tps: fast\n", "max_tps is 'fast'; a whole number"),
+        (HEAD + "include_usage: maybe\n", "include_usage is 'maybe'; true or false"),
+        (HEAD + "billed_errors: 408\n", "billed_errors is '408'; a list"),
+        (HEAD + "billed_errors: [{status: x, code: y}]\n", "billed_errors is 'x'"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_allowed(tmp_path: Path, text, said):
+    (tmp_path / "p.yaml").write_text(text)
+
+    with pytest.raises(PriceError) as caught:
+        Providers.load(tmp_path)
+
+    assert "p.yaml" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_folder_without_files_and_a_host_with_two_owners_are_errors(tmp_path: Path):
+    with pytest.raises(PriceError, match="holds no price files"):
+        Providers.load(tmp_path)
+
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(f"provider: {name}\nbase: https://x\nhosts: [x]\n")
+    with pytest.raises(PriceError, match="host x belongs to both a and b"):
+        Providers.load(tmp_path)

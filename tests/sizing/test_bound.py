@@ -1,0 +1,108 @@
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockpin_core.call import Content, Parsed
+from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.sizing.bound import ceiling, output_bound, prompt_bound
+from lockpin_core.usage import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    context_tokens: int | None = 1_000_000
+    max_output_tokens: int | None = 100
+    tokenizer: str = "bytes"
+    image_tokens: int | None = 1_445
+    images_beyond_window: bool = False
+
+
+def content(**kw) -> Content:
+    return Content(**{"text_bytes": 1_000, "nfc_bytes": 1_000, "strings": 10, "messages": 3, **kw})
+
+
+def test_a_byte_level_tokenizer_makes_at_most_a_token_of_a_byte():
+    assert prompt_bound(content(), Facts()) == 1_000 + 500 + 30
+
+
+def test_claude_makes_at_most_four_thirds_of_the_normalised_bytes_and_four_a_string():
+    assert prompt_bound(content(nfc_bytes=1_001), Facts(tokenizer="claude")) == 1_335 + 40 + 500 + 30
+
+
+def test_tool_schemas_cost_four_thirds_of_their_bytes_and_on_claude_as_much_again():
+    assert prompt_bound(content(schema_bytes=900), Facts()) == 1_530 + 1_200
+    assert prompt_bound(content(schema_bytes=900), Facts(tokenizer="claude")) == 1_334 + 40 + 530 + 1_600
+
+
+def test_images_and_allowances_are_added():
+    assert prompt_bound(content(images=2, extra_tokens=346), Facts()) == 1_530 + 2 * 1_445 + 346
+
+
+def test_the_context_window_is_the_most():
+    assert prompt_bound(content(text_bytes=10**7), Facts()) == 1_000_000
+    assert prompt_bound(content(text_bytes=10**7), Facts(context_tokens=None)) == 10_000_530
+
+
+def test_hidden_input_fills_the_window():
+    assert prompt_bound(content(hidden="file_id"), Facts()) == 1_000_000
+    assert prompt_bound(content(hidden="file_id"), Facts(context_tokens=None)) is None
+
+
+def test_images_without_a_known_ceiling_fill_the_window():
+    assert prompt_bound(content(images=1), Facts(image_tokens=None)) == 1_000_000
+    assert prompt_bound(content(images=0), Facts(image_tokens=None)) == 1_530
+
+
+def test_images_billed_beyond_the_window_come_on_top_of_it():
+    facts = Facts(image_tokens=48_169, images_beyond_window=True, context_tokens=128_000)
+
+    assert prompt_bound(content(text_bytes=10**6, images=10), facts) == 128_000 + 481_690
+    assert prompt_bound(content(hidden="file_id"), facts) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "bound"),
+    [(50, 100, 50), (500, 100, 100), (None, 100, 100), (50, None, 50), (None, None, None), (0, 100, 0)],
+)
+def test_output_is_bounded_by_the_limit_and_the_models_maximum(limit, most, bound):
+    assert output_bound(Facts(max_output_tokens=most), limit) == bound
+
+
+def parsed(**kw) -> Parsed:
+    return Parsed(**{"model": "m", "streamed": False, "content": content(), "output_limit": 50, **kw})
+
+
+def test_a_ceiling_multiplies_choices_and_adds_what_is_billed_beside_the_limit():
+    units = frozenset({Unit.INPUT, Unit.CACHE_WRITE_30M})
+    call = parsed(choices=3, extra_output=7, prompt_units=units, fees={Unit.WEB_SEARCH: 2})
+
+    limits = ceiling(call, Facts(), 50)
+
+    assert (limits.prompt, limits.output) == (1_530, 157)
+    assert (limits.prompt_units, limits.output_units) == (units, {Unit.OUTPUT})
+    assert limits.fees == {Unit.WEB_SEARCH: 2}
+
+
+def test_what_has_no_bound_has_no_ceiling():
+    assert ceiling(parsed(), Facts(max_output_tokens=None), None) is None
+    assert ceiling(parsed(content=content(hidden="url")), Facts(context_tokens=None), 50) is None
+
+
+def test_a_shipped_model_gives_the_facts():
+    model = PriceTable.load(shipped_dir()).find("openai", "gpt-4o-mini")
+
+    limits = ceiling(parsed(content=content(images=1)), model, None)
+
+    assert (limits.prompt, limits.output) == (1_530 + 48_169, 16_384)
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**5), st.sampled_from(["bytes", "claude"]))
+def test_a_larger_body_never_has_a_smaller_bound(size, more, tokenizer):
+    facts = Facts(tokenizer=tokenizer)
+
+    small = prompt_bound(content(text_bytes=size, nfc_bytes=size), facts)
+    large = prompt_bound(content(text_bytes=size + more, nfc_bytes=size + more), facts)
+
+    assert small <= large
