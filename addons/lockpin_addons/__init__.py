@@ -1,0 +1,1 @@
+"""Lockpin as mitmproxy addons: the only code that imports mitmproxy."""

@@ -1,0 +1,210 @@
+"""The locks that keep the gate shut when something in Lockpin, or in mitmproxy, goes wrong.
+
+mitmproxy logs an exception in a hook and forwards the call all the same, and a script can vanish from a running
+proxy. So an HTTP call gets an upstream connection only with a permit that the gate leaves as its last act; the check
+stands inside mitmproxy's core, once in the process. This module also holds the edge's one catch-all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import Any, cast
+
+from mitmproxy import http
+from mitmproxy.proxy.layers.http import HttpStream
+from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
+from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
+
+logger = logging.getLogger("lockpin")
+
+PERMIT = "lockpin.permit"  # (flow id, scheme, host, port), left by the gate as its last act, used up by one attempt
+SENT = "lockpin.sent"  # set once an upstream connection was obtained: bytes may have left
+BLAME = "lockpin.blame"  # "client" or "provider": whose side ended an exchange early
+BODY_LIMIT = "lockpin.body_limit"  # (bytes of request body that are read at most, body of the 413); absent: any number
+OWN_REPLY = "lockpin.own_reply"  # the reply is ours, nothing was sent
+
+_installed = False
+
+
+class GuardError(Exception):
+    """mitmproxy is not as this guard knows it; Lockpin must not start."""
+
+    is_plain = True
+
+
+def panic_reply() -> http.Response:
+    """Make the reply that stands until the gate's last line takes it away."""
+    message = "lockpin: an internal error in Lockpin stopped this call; it was not sent"
+    body = {
+        "type": "error",
+        "error": {"type": "handler_panic", "code": "handler_panic", "message": message, "param": None},
+        "lockpin": {"code": "handler_panic"},
+    }
+    return own_reply(500, json.dumps(body).encode(), {"x-should-retry": "false"})
+
+
+def own_reply(status: int, body: bytes, headers: dict[str, str] | None = None) -> http.Response:
+    """Make a reply of ours."""
+    return http.Response.make(status, body, {"content-type": "application/json", **(headers or {})})
+
+
+def permit(flow: http.HTTPFlow) -> None:
+    """Let this flow reach exactly the destination it names now, once."""
+    flow.metadata[PERMIT] = _destination(flow)
+
+
+def _destination(flow: http.HTTPFlow) -> tuple[str, str, str, int]:
+    return (flow.id, flow.request.scheme, flow.request.host, flow.request.port)
+
+
+def verify() -> None:
+    """Check that mitmproxy's core is as the locks need it. Raises GuardError."""
+    source = inspect.getsource(HttpStream)
+    if source.count("make_server_connection()") != 2:
+        raise GuardError("mitmproxy's HTTP core opens upstreams in another place than Lockpin's guard knows")
+    for function in (HttpStream.start_request_stream, HttpStream.state_consume_request_body):
+        text = inspect.getsource(function)
+        if not 0 <= text.find("make_server_connection") < text.find("RequestHeaders("):
+            raise GuardError(f"mitmproxy's {function.__name__} sends before Lockpin's guard is asked")
+    consume = inspect.getsource(HttpStream.state_consume_request_body)
+    if "check_body_size(True)" not in consume:
+        raise GuardError("mitmproxy's HTTP core no longer asks for the size of request bodies")
+    if source.count("def handle_protocol_error") != 1 or source.count("def check_killed") != 1:
+        raise GuardError("mitmproxy's HTTP core ends exchanges in another way than Lockpin's guard knows")
+
+
+def install() -> None:
+    """Put the locks into mitmproxy's core; a second call does nothing. Raises GuardError."""
+    global _installed
+    if _installed:
+        return
+    verify()
+    _lock_upstream()
+    _limit_bodies()
+    _note_blame()
+    _installed = True
+
+
+def _lock_upstream() -> None:
+    original = HttpStream.make_server_connection
+
+    def make_server_connection(self: HttpStream) -> Generator[Any, Any, bool]:
+        if self.flow.metadata.pop(PERMIT, None) != _destination(self.flow):
+            logger.error("lockpin: a call without a permit was stopped before it was sent")
+            yield from _answer(self, panic_reply())
+            return False
+        connected = yield from original(self)
+        if connected:
+            self.flow.metadata[SENT] = True
+        return connected
+
+    HttpStream.make_server_connection = make_server_connection  # type: ignore[method-assign]
+
+
+def _limit_bodies() -> None:
+    original = HttpStream.check_body_size
+
+    def check_body_size(self: HttpStream, request: bool) -> Generator[Any, Any, bool]:  # noqa: FBT001
+        limit_bytes, reply_body = self.flow.metadata.get(BODY_LIMIT, (None, b"")) if request else (None, b"")
+        read = len(self.request_body_buf)
+        if limit_bytes is not None and read > limit_bytes and self.client_state != self.state_errored:
+            self.request_body_buf.clear()
+            yield from _answer(self, own_reply(413, reply_body, {"x-should-retry": "false", "connection": "close"}))
+            self.client_state = self.state_errored
+            return True
+        return (yield from original(self, request))
+
+    HttpStream.check_body_size = check_body_size  # type: ignore[method-assign]
+
+
+def _note_blame() -> None:
+    """Note whose side ended an exchange: the texts of mitmproxy's errors do not tell."""
+    original = HttpStream.handle_protocol_error
+
+    def handle_protocol_error(
+        self: HttpStream, event: RequestProtocolError | ResponseProtocolError
+    ) -> Generator[Any, Any, None]:
+        side = "client" if isinstance(event, RequestProtocolError) else "provider"
+        self.flow.metadata.setdefault(BLAME, side)
+        yield from original(self, event)
+
+    HttpStream.handle_protocol_error = handle_protocol_error  # type: ignore[method-assign]
+
+
+def _answer(stream: HttpStream, reply: http.Response) -> Generator[Any, Any, None]:
+    stream.flow.response = reply
+    stream.flow.metadata[OWN_REPLY] = True
+    yield HttpResponseHeadersHook(stream.flow)
+    yield from stream.send_response()
+
+
+type Fallback = Callable[[Any, Any], None]
+
+
+def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wrap a hook in the edge's one catch-all: whatever is raised, `fallback(addon, argument)` puts the flow right.
+
+    What is no `Exception` (a cancelled task, an exit) is raised again after that.
+    """
+
+    def wrap(hook: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(hook):
+
+            @functools.wraps(hook)
+            async def call_async(self: Any, argument: Any) -> None:
+                try:
+                    await cast(Awaitable[None], hook(self, argument))
+                except BaseException as error:
+                    _handle(error, fallback, self, argument)
+
+            return call_async
+
+        @functools.wraps(hook)
+        def call(self: Any, argument: Any) -> None:
+            try:
+                hook(self, argument)
+            except BaseException as error:
+                _handle(error, fallback, self, argument)
+
+        return call
+
+    return wrap
+
+
+def _handle(error: BaseException, fallback: Fallback, addon: Any, argument: Any) -> None:
+    fallback(addon, argument)
+    # Only the kind and the place: a message may hold a piece of a prompt or a key.
+    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
+    where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "?"
+    logger.error("lockpin: %s at %s; the call was handled as a fault of Lockpin", type(error).__name__, where)
+    if not isinstance(error, Exception):
+        raise error
+
+
+@contextlib.contextmanager
+def or_end_process() -> Iterator[None]:
+    """Around a start: a fault prints one line and ends the process, so that no proxy is ever left open."""
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException as error:
+        plain = getattr(error, "is_plain", False)
+        line = str(error) if plain else f"{type(error).__name__}: {error}"
+        print(f"lockpin: cannot start: {' '.join(line.split())}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+def never_raise[T](action: Callable[[], T]) -> T | None:
+    """Do what a stream's callable does; None where it failed: that callable must never raise."""
+    try:
+        return action()
+    except Exception as error:
+        logger.error("lockpin: %s while a reply was read; its hold is charged", type(error).__name__)
+        return None

@@ -1,0 +1,125 @@
+"""Who a call is charged to, in solo mode: read from headers, the CONNECT's credentials, the path, a client's session."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import socket
+import unicodedata
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from mitmproxy import http
+
+from lockpin_core.call import Payers
+
+MAX_HEADER_BYTES = 8 * 1024
+MAX_NAME = 128
+OWN_PREFIX = "x-lockpin-"
+
+# The session id that a client sends by itself: (how its user agent or originator begins, header).
+SESSION_HEADERS = (
+    ("claude-cli/", "x-claude-code-session-id"),
+    ("codex", "session-id"),
+    ("opencode/", "x-session-id"),
+)
+
+
+class IdentityError(Exception):
+    """A header of ours that does not parse, or names nobody; the message is one clear line."""
+
+
+def read_payers(headers: http.Headers, *, proxy_user: str | None, path_task: str | None, default_task: str,
+                from_session: bool) -> Payers:  # fmt: skip
+    """Name the payers of a request. Raises IdentityError; nothing is ever half applied."""
+    own = own_headers(headers)
+    task = own.get("x-lockpin-task") or proxy_user or path_task
+    if task is None and from_session:
+        task = _session(headers)
+    return Payers(
+        task=task_name(task) if task is not None else default_task,
+        machine=socket.gethostname(),
+        project=_name(own["x-lockpin-project"], "X-Lockpin-Project") if "x-lockpin-project" in own else None,
+        tags=_tags(own.get("x-lockpin-tag")),
+    )
+
+
+def own_headers(headers: http.Headers) -> Mapping[str, str]:
+    """Read the X-Lockpin-* headers. Raises IdentityError where one is too long, twice there, or no plain text."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in headers.fields:
+        name = raw_name.decode("latin-1").lower()
+        if not name.startswith(OWN_PREFIX):
+            continue
+        if len(raw_name) + len(raw_value) > MAX_HEADER_BYTES:
+            raise IdentityError(f"header {name[:64]} is longer than {MAX_HEADER_BYTES} bytes")
+        if name in found:
+            raise IdentityError(f"header {name} is there twice; once is allowed")
+        try:
+            found[name] = raw_value.decode("utf-8").strip()
+        except UnicodeDecodeError:
+            raise IdentityError(f"header {name} is not UTF-8 text") from None
+    return found
+
+
+def strip_own(headers: http.Headers) -> None:
+    """Take out what is for Lockpin alone: it never leaves."""
+    for name in {name for name in headers if name.lower().startswith(OWN_PREFIX)}:
+        del headers[name]
+    headers.pop("proxy-authorization", None)
+    headers.pop("proxy-connection", None)
+
+
+def proxy_user(headers: http.Headers) -> str | None:
+    """Read the user name of basic proxy credentials; None where there are none. Raises IdentityError."""
+    value = headers.get("proxy-authorization")
+    if value is None:
+        return None
+    scheme, _, encoded = value.strip().partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
+    except (ValueError, binascii.Error):
+        raise IdentityError("the proxy credentials are not basic credentials in UTF-8") from None
+    return text.partition(":")[0] or None
+
+
+def task_name(raw: str) -> str:
+    """Put a task's name into its one form: percent-decoded, NFC, case kept. Raises IdentityError."""
+    return _name(unquote(raw), "the task's name")
+
+
+def client_product(headers: http.Headers) -> str:
+    """Give the product of the user agent ("claude-cli/2.1.197"); no more of it is kept."""
+    return re.sub(r"[^\x21-\x7e]", "", headers.get("user-agent", "").split(" ", 1)[0])[:64]
+
+
+def _session(headers: http.Headers) -> str | None:
+    agents = (headers.get("user-agent", "").lower(), headers.get("originator", "").lower())
+    for prefix, header in SESSION_HEADERS:
+        if any(agent.startswith(prefix) for agent in agents) and headers.get(header):
+            session = headers[header]
+            return session if len(session) <= MAX_NAME and session.isascii() and session.isprintable() else None
+    return None
+
+
+def _name(raw: str, what: str) -> str:
+    name = unicodedata.normalize("NFC", raw).strip()
+    if not 1 <= len(name) <= MAX_NAME or "/" in name or not name.isprintable():
+        raise IdentityError(f"{what} must be 1 to {MAX_NAME} printable characters without a slash")
+    return name
+
+
+def _tags(raw: str | None) -> tuple[tuple[str, str], ...]:
+    if raw is None:
+        return ()
+    tags: dict[str, str] = {}
+    for part in raw.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not value or not part.isprintable():
+            raise IdentityError("header x-lockpin-tag must read k=v, k2=v2")
+        if tags.setdefault(key, value) != value:
+            raise IdentityError("header x-lockpin-tag names one key twice")
+    return tuple(sorted(tags.items()))

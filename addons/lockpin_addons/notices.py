@@ -1,0 +1,112 @@
+"""What Lockpin says in headers of a reply (SPEC §9). Values are ours alone: no client text goes into a header."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from decimal import Decimal
+
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call
+from lockpin_core.jsontext import dumps
+from lockpin_core.ledger.protocol import Held, Resolved
+from lockpin_core.money import ZERO, Money
+from lockpin_core.receipt import ReceiptFacts, receipt
+from lockpin_core.refusals import stamp
+
+MIN_CALLS_FOR_FORECAST = 3
+
+
+def held_headers(held: Held) -> dict[str, str]:
+    """Say what is known before the reply comes: for streams and for the rest."""
+    call = held.call
+    headers = {"X-Lockpin-Call": call.id}
+    if call.limit_set and call.output_limit is not None:
+        headers["X-Lockpin-Output-Limit"] = str(call.output_limit)
+    if call.degrade:
+        headers["X-Lockpin-Degrade"] = ", ".join(call.degrade)
+    if call.waited_ms:
+        headers["X-Lockpin-Waited-Ms"] = str(call.waited_ms)
+    return headers | _warnings(held.standings)
+
+
+def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
+    """Say what a non-streaming call cost and what is left."""
+    cost = resolved.charge.amount if resolved.charge is not None else ZERO
+    headers = {
+        "X-Lockpin-Cost-Usd": cost.exact(),
+        "X-Lockpin-Spent-Usd": resolved.task_spent.exact(),
+        "X-Lockpin-Receipt": dumps(receipt(_facts(call, resolved))),
+    }
+    left = _smallest_left(resolved.standings)
+    if left is not None:
+        headers["X-Lockpin-Remaining-Usd"] = left.exact()
+        if len(resolved.recent) >= MIN_CALLS_FOR_FORECAST:
+            typical = int(statistics.median_high(amount.nano for amount in resolved.recent))
+            if typical:
+                headers["X-Lockpin-Calls-Left"] = str(left.nano // typical)
+    return headers | _warnings(resolved.standings)
+
+
+def _facts(call: Call, resolved: Resolved) -> ReceiptFacts:
+    charge = resolved.charge
+    return ReceiptFacts(
+        call.id, resolved.at, "allowed", call.payers.task, call.provider, call.model,
+        model_served=charge.model_served if charge else None,
+        held=resolved.held,
+        charged=charge.amount if charge else ZERO,
+        estimated=charge.estimated if charge else False,
+        estimate_reason=charge.reason if charge else None,
+        failed=charge.failed if charge else False,
+        usage=charge.usage if charge else None,
+        rates=call.rates, price_date=call.price_date,
+        tier=charge.tier if charge else call.terms.tier,
+        billing=call.billing, output_limit=call.output_limit,
+        degrade=call.degrade, waited_ms=call.waited_ms,
+        budgets=resolved.standings, hash=resolved.row_hash,
+    )  # fmt: skip
+
+
+def _smallest_left(standings: Sequence[Standing]) -> Money | None:
+    lefts = [s.remaining() for s in standings if s.budget.enforce]
+    known = [left for left in lefts if left is not None]
+    return max(min(known), ZERO) if known else None
+
+
+def _warnings(standings: Sequence[Standing]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    lines = [line for line in map(_budget_line, standings) if line]
+    if lines:
+        headers["X-Lockpin-Budget"] = ", ".join(lines)
+    for standing in standings:
+        if standing.budget.own and (step := _step_passed(standing)) is not None:
+            headers["X-Lockpin-Task-Warning"] = step
+    return headers
+
+
+def _budget_line(standing: Standing) -> str | None:
+    step = _step_passed(standing)
+    if standing.budget.own or step is None:
+        return None
+    used = _used(standing)
+    name = "".join(char for char in standing.budget.name if "!" <= char <= "~" and char not in ";,")
+    state = "exceeded" if used >= 1 else "alert"
+    reset = f"; reset={stamp(standing.span.end)}" if standing.span.end is not None else ""
+    return f"{name}; scope={standing.budget.scope}; used={int(used * 100)}%; state={state}{reset}"
+
+
+def _step_passed(standing: Standing) -> str | None:
+    """Give the highest alert step, in whole percent, that spent has reached."""
+    used = _used(standing)
+    passed = [Decimal(step) for step in standing.budget.alert_at if used >= Decimal(step)]
+    return f"{int(max(passed) * 100)}" if passed else None
+
+
+def _used(standing: Standing) -> Decimal:
+    shares = [Decimal(0)]
+    if standing.limit is not None:
+        shares.append(Decimal(standing.spent.nano) / standing.limit.nano if standing.limit.nano else Decimal(1))
+    if standing.limit_tokens is not None:
+        tokens = standing.limit_tokens
+        shares.append(Decimal(standing.spent_tokens) / tokens if tokens else Decimal(1))
+    return max(shares)

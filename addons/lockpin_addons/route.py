@@ -1,0 +1,168 @@
+"""Pure facts of a request at the proxy: where it really goes, whether that is a provider, and what is wrong with it.
+
+Judged by the destination of the connection, never by the Host header alone: that is the client's to choose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from mitmproxy import http
+
+from lockpin_core.call import Request
+from lockpin_core.config import Upstream
+from lockpin_core.providers import Provider, Providers, canonical_host
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Our own addresses."""
+
+    hosts: frozenset[str]
+    ports: frozenset[int]
+
+    def is_ours(self, host: str, port: int) -> bool:
+        """Say whether a destination is this proxy itself."""
+        return port in self.ports and canonical_host(host).strip("[]") in self.hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """No provider's host: passes untouched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """For this proxy itself; `path` without query."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """For a provider. `path` is what it will see, query and all; `base_task` comes from a base URL."""
+
+    provider: Provider
+    host: str  # canonical: prices and paths are judged by it
+    path: str
+    by_base_url: bool = False
+    base_task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Refused for its form; `bound` says in whose shape."""
+
+    words: str
+    bound: Bound | None = None
+    status: int = 400
+
+
+type Target = Foreign | Own | Bound | Wrong
+
+
+def target(request: http.Request, sni: str | None, providers: Providers, listener: Listener) -> Target:
+    """Say where a request goes."""
+    if listener.is_ours(request.host, request.port):
+        return _own(request, providers)
+    host = canonical_host(request.host)
+    provider = providers.for_host(host)
+    named = [canonical_host(name) for name in _named_hosts(request, sni)]
+    if provider is None:
+        return _foreign(named, providers)
+    bound = Bound(provider, host, request.path)
+    return _form_fault(request, bound, named) or bound
+
+
+def _named_hosts(request: http.Request, sni: str | None) -> list[str]:
+    names = [_without_port(value) for value in request.headers.get_all("host")]
+    if request.authority:
+        names.append(_without_port(request.authority))
+    return [*names, *([sni] if sni else [])]
+
+
+def _foreign(named: Collection[str], providers: Providers) -> Target:
+    """A name of a provider on a call that goes elsewhere: perhaps an alias of it, so it is not let through."""
+    for name in named:
+        provider = providers.for_host(name)
+        if provider is not None:
+            words = f"the call names {name} but goes to another host; call that host by its own name"
+            return Wrong(words, Bound(provider, name, "/"))
+    return Foreign()
+
+
+def _form_fault(request: http.Request, bound: Bound, named: Collection[str]) -> Wrong | None:
+    host_headers = request.headers.get_all("host")
+    if len(host_headers) > 1:
+        return Wrong("there is more than one Host header", bound)
+    names = [_without_port(value) for value in host_headers]
+    if request.authority:
+        names.append(_without_port(request.authority))
+    if any(canonical_host(name) != bound.host for name in names):
+        return Wrong(f"the Host header is not the destination {bound.host}", bound)
+    return override_fault(request, bound)
+
+
+def override_fault(request: http.Request, bound: Bound) -> Wrong | None:
+    """Find headers that would make a provider read another method than the one that is judged."""
+    for name in OVERRIDES:
+        if name in request.headers:
+            return Wrong(f"header {name} is not allowed on a provider's host", bound)
+    return None
+
+
+def _own(request: http.Request, providers: Providers) -> Target:
+    path, query = _split(request.path)
+    if path.startswith("/lockpin/"):
+        return Own(path)
+    task: str | None = None
+    rest = path
+    if match := re.fullmatch(r"/t/([^/]+)(/.*)", path):
+        task, rest = match[1], match[2]
+    if match := re.fullmatch(r"/([a-z0-9_-]+)(/.*)?", rest):
+        provider = providers.by_name(match[1])
+        if provider is not None:
+            host = _host_of(provider.base)
+            bound = Bound(provider, host, (match[2] or "/") + query, by_base_url=True, base_task=task)
+            return override_fault(request, bound) or bound
+    return Own(path)
+
+
+def _host_of(base: str) -> str:
+    return canonical_host(urlsplit(base).hostname or "")
+
+
+def _split(path: str) -> tuple[str, str]:
+    match = re.search(r"[?#]", path)
+    return (path, "") if match is None else (path[: match.start()], path[match.start() :])
+
+
+def _without_port(authority: str) -> str:
+    return re.sub(r":\d*$", "", authority.strip().rsplit("@", 1)[-1])
+
+
+def core_request(request: http.Request, bound: Bound, body: bytes) -> Request:
+    """Turn a request into the core's, for a wire."""
+    return Request(request.method, bound.host, _split(bound.path)[0], lower_headers(request.headers), body)
+
+
+def lower_headers(headers: http.Headers) -> dict[str, str]:
+    """Give headers by lower-case name, several of one name joined by a comma."""
+    return {name.lower(): headers[name] for name in headers}
+
+
+def redirect(request: http.Request, bound: Bound, upstream: Upstream | None) -> None:
+    """Point a request at the host that it is for: the configured upstream, else, from a base URL, the provider's own."""
+    if upstream is not None:
+        request.scheme, request.host, request.port = upstream.scheme, upstream.host, upstream.port
+    elif bound.by_base_url:
+        base = urlsplit(bound.provider.base)
+        request.scheme, request.host = base.scheme, bound.host
+        request.port = base.port or {"http": 80, "https": 443}[base.scheme]
+    request.path = bound.path

@@ -1,0 +1,177 @@
+"""Replies: a scanner beside the passing bytes, and one settlement for each hold, however the exchange ends.
+
+A stream's callable returns what it was given, at once, and never raises: mitmproxy would lose the chunk, or hang the
+client at the end. A buffered reply goes through the same scanner in one feed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from mitmproxy import http
+
+from lockpin_addons import guard
+from lockpin_addons.decode import ReplyDecoder
+from lockpin_addons.notices import settled_headers
+from lockpin_addons.trip import Kind, Trip
+from lockpin_core.call import Ending, Outcome, Reading
+from lockpin_core.engine import Engine
+
+SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
+SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
+SSE = "text/event-stream"
+
+
+def _settle_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
+    """A fault of ours at a reply: the reply goes on, the hold is charged when the exchange is over."""
+    trip = tap.trips.get(flow.id)
+    if trip is None:
+        return
+    trip.scan_failed = True
+    if flow.response is not None and not flow.response.stream and trip.kind is Kind.METERED:
+        flow.response.stream = True
+
+
+def _end_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
+    """A fault of ours at the end of an exchange: the hold is charged now."""
+    trip = tap.trips.pop(flow.id, None)
+    if trip is not None and trip.admitted is not None and not trip.settled:
+        trip.settled = True
+        tap.engine.settle_as_held(trip.admitted, "no_usage")
+
+
+class Tap:
+    """Watches replies and settles."""
+
+    name = "lockpin_tap"
+
+    def __init__(self, engine: Engine, trips: dict[str, Trip]) -> None:
+        self.engine, self.trips = engine, trips
+
+    @guard.sealed(_settle_as_held)
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        """Let everything stream that need not carry cost headers; put the scanner onto metered streams."""
+        trip = self.trips.get(flow.id)
+        response = flow.response
+        if trip is None or response is None or trip.kind is Kind.OWN or guard.OWN_REPLY in flow.metadata:
+            return
+        for name, value in trip.headers.items():
+            response.headers[name] = value
+        if trip.kind is Kind.PASSED:
+            response.stream = True
+        elif trip.admitted is not None and 200 <= response.status_code < 300:
+            self._watch(trip, response)
+
+    def _watch(self, trip: Trip, response: http.Response) -> None:
+        assert trip.admitted is not None
+        is_stream = response.headers.get("content-type", "").lower().startswith(SSE)
+        trip.scanner = trip.admitted.wire.scanner(streamed=is_stream)
+        trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
+        if not is_stream and not trip.admitted.held.call.streamed:
+            return
+        if trip.admitted.strips_usage and is_stream and "content-encoding" not in response.headers:
+            trip.usage_filter = trip.admitted.wire.usage_filter()
+        if trip.usage_filter is not None and response.headers.pop("content-length", None) is not None:
+            # The body gets shorter than declared; HTTP/2 frames itself.
+            if response.http_version == "HTTP/1.1":
+                response.headers["transfer-encoding"] = "chunked"
+        response.stream = self._callable(trip)
+
+    def _callable(self, trip: Trip) -> Callable[[bytes], bytes | list[bytes]]:
+        def pass_on(data: bytes) -> bytes | list[bytes]:
+            if data:
+                trip.first_byte = True
+            passed = guard.never_raise(lambda: self._see(trip, data))
+            if passed is None:
+                trip.scan_failed = True
+                return data
+            # `[]`, not `b""`: mitmproxy frames an empty chunk as the end of a chunked body.
+            return passed or []
+
+        return pass_on
+
+    def _see(self, trip: Trip, data: bytes) -> bytes:
+        if not data:
+            return trip.usage_filter.close() if trip.usage_filter is not None else b""
+        if trip.scanner is not None and trip.decoder is not None and not trip.scan_failed:
+            trip.scanner.feed(trip.decoder.feed(data))
+        return trip.usage_filter.feed(data) if trip.usage_filter is not None else data
+
+    @guard.sealed(_end_as_held)
+    async def response(self, flow: http.HTTPFlow) -> None:
+        """Settle an exchange that ended by itself; a reply that is not streamed gets its cost headers first."""
+        trip = self.trips.get(flow.id)
+        response = flow.response
+        if trip is None or response is None:
+            return
+        if guard.OWN_REPLY in flow.metadata and trip.admitted is not None:
+            self.engine.cancel(trip.call_id)
+        elif trip.admitted is not None and not trip.settled:
+            await self._settle_reply(flow, trip, response)
+        self.trips.pop(flow.id, None)
+
+    async def _settle_reply(self, flow: http.HTTPFlow, trip: Trip, response: http.Response) -> None:
+        assert trip.admitted is not None
+        streamed = bool(response.stream)
+        if not streamed and trip.scanner is not None:
+            await self._scan_whole(trip, response.raw_content or b"")
+        outcome = self._outcome(trip, Ending.DONE, response, body=None if streamed else response.raw_content)
+        reading = self._reading(trip)
+        trip.settled = True
+        settling = self.engine.settle(trip.admitted, reading, outcome)
+        if streamed:
+            return
+        done, _ = await asyncio.wait([asyncio.wrap_future(settling)], timeout=SETTLE_WAIT_S)
+        for settled in done:
+            for name, value in settled_headers(trip.admitted.held.call, settled.result()).items():
+                response.headers[name] = value
+
+    async def _scan_whole(self, trip: Trip, raw: bytes) -> None:
+        def scan() -> None:
+            assert trip.scanner is not None and trip.decoder is not None
+            trip.scanner.feed(trip.decoder.feed(raw))
+            trip.scanner.result()
+
+        if len(raw) > SCAN_ON_LOOP_BYTES:
+            await asyncio.to_thread(scan)
+        else:
+            scan()
+
+    @guard.sealed(_end_as_held)
+    def error(self, flow: http.HTTPFlow) -> None:
+        """Settle an exchange that broke off."""
+        trip = self.trips.pop(flow.id, None)
+        if trip is None:
+            return
+        if trip.admitted is None:
+            if trip.kind is not Kind.PASSED:
+                self.engine.cancel(trip.call_id)
+            return
+        if not trip.settled:
+            self.trips[flow.id] = trip
+            outcome = self._outcome(trip, self._ending(flow), flow.response, body=None)
+            trip.settled = True
+            self.engine.settle(trip.admitted, self._reading(trip), outcome)
+            self.trips.pop(flow.id, None)
+
+    def _ending(self, flow: http.HTTPFlow) -> Ending:
+        if guard.SENT not in flow.metadata:
+            return Ending.NOT_SENT
+        if flow.metadata.get(guard.BLAME) == "provider":
+            return Ending.CUT if flow.response is not None else Ending.DROPPED
+        return Ending.CLIENT_LEFT
+
+    def _reading(self, trip: Trip) -> Reading:
+        if trip.scanner is None or trip.scan_failed or (trip.decoder is not None and trip.decoder.broken):
+            return Reading(readable=False)
+        return trip.scanner.result()
+
+    def _outcome(self, trip: Trip, ending: Ending, response: http.Response | None, body: bytes | None) -> Outcome:
+        status = response.status_code if response is not None else None
+        code = None
+        if trip.admitted is not None and status is not None and status >= 400 and body:
+            code = trip.admitted.wire.error_code(body)
+        seconds = -int(-(time.monotonic() - trip.sent_at_s) // 1)
+        return Outcome(ending, status, seconds, code)

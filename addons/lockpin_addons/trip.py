@@ -1,0 +1,38 @@
+"""What the edge remembers of one exchange while it runs, kept beside the flow and never in its metadata."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from lockpin_addons.decode import ReplyDecoder
+from lockpin_addons.route import Bound
+from lockpin_core.engine import Admitted
+from lockpin_core.wire.protocol import Scanner, UsageFilter
+
+
+class Kind(enum.Enum):
+    """How the gate answered; PENDING until it has."""
+
+    PENDING = enum.auto()
+    OWN = enum.auto()  # our own reply: refusal, health, fault
+    PASSED = enum.auto()  # forwarded without a hold
+    METERED = enum.auto()  # forwarded with a hold
+
+
+@dataclass(slots=True)
+class Trip:
+    """One exchange."""
+
+    call_id: str
+    bound: Bound | None = None
+    kind: Kind = Kind.PENDING
+    admitted: Admitted | None = None
+    headers: dict[str, str] = field(default_factory=dict)  # what the reply gets of ours, known before it comes
+    sent_at_s: float = 0.0
+    scanner: Scanner | None = None
+    decoder: ReplyDecoder | None = None
+    usage_filter: UsageFilter | None = None
+    first_byte: bool = False
+    scan_failed: bool = False
+    settled: bool = False

@@ -1,0 +1,148 @@
+"""Which accounts a call is charged to and how they stand. Pure: the same rules for every kind of ledger."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from operator import attrgetter
+
+from lockpin_core.budgets import Budget, Standing, account_id
+from lockpin_core.call import Payers
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.money import Money
+from lockpin_core.windows import LIFETIME, Window, WindowSpan, span_at
+
+_BY_NAME = attrgetter("name")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One account of a call: its id and what it is an account of."""
+
+    account: str
+    budget: Budget
+    subject: str
+    span: WindowSpan
+
+
+@dataclass(slots=True)
+class Balance:
+    """What an account holds, apart from its names; a ledger changes it in place."""
+
+    spent_nano: int = 0
+    held_nano: int = 0
+    spent_tokens: int = 0
+    held_tokens: int = 0
+    raised_nano: int = 0
+    raised_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTerms:
+    """What a command said of a task: its limits, if any, the rhythm of its window, and whether it is closed."""
+
+    window: str
+    limit_nano: int | None
+    limit_tokens: int | None
+    closed: bool
+
+
+class Spans:
+    """Remembers each window's span until it ends, since ledger time only grows."""
+
+    def __init__(self) -> None:
+        self._known: dict[Window, WindowSpan] = {}
+
+    def at(self, window: Window, now: datetime) -> WindowSpan:
+        """Find the span that holds `now`."""
+        if window.kind == "lifetime":
+            return LIFETIME
+        span = self._known.get(window)
+        if span is None or not is_in(span, now):
+            span = self._known[window] = span_at(window, now)
+        return span
+
+
+def is_in(span: WindowSpan, now: datetime) -> bool:
+    """Say whether an instant lies in a span."""
+    return (span.start is None or span.start <= now) and (span.end is None or now < span.end)
+
+
+def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
+    """Give a task's own budget: what a command set, which enforces, else the default."""
+    if terms is None or (terms.limit_nano is None and terms.limit_tokens is None):
+        return default
+    return replace(
+        default,
+        window=replace(default.window, kind=terms.window),
+        limit=None if terms.limit_nano is None else Money(terms.limit_nano),
+        limit_tokens=terms.limit_tokens,
+        enforce=True,
+    )
+
+
+def budget_in(budget: Budget, span: WindowSpan, terms: TaskTerms | None) -> Budget:
+    """Give a budget with the limit in force for one of its windows."""
+    if not budget.own:
+        return budget
+    own = own_budget(budget, terms)
+    if (own.window.kind == "lifetime") == (span.start is None):
+        return own
+    # The task's window was changed since: the account of the old one goes on counting, without a limit.
+    return replace(own, limit=None, limit_tokens=None, enforce=False)
+
+
+def seat_of(budget: Budget, subject: str, now: datetime, spans: Spans) -> Seat:
+    """Find the account of one budget and subject at an instant."""
+    span = spans.at(budget.window, now)
+    return Seat(account_id(budget, subject, span), budget, subject, span)
+
+
+def seats_of(
+    payers: Payers, provider: str, model: str, rules: Rules, own: Budget, now: datetime, spans: Spans
+) -> tuple[Seat, ...]:
+    """List the accounts that a call is charged to: the task's own, then by budget name."""
+    applying = sorted((b for b in rules.budgets if b.applies(provider=provider, model=model)), key=_BY_NAME)
+    return tuple(seat_of(budget, budget.subject(payers), now, spans) for budget in (own, *applying))
+
+
+def standing_of(seat: Seat, balance: Balance) -> Standing:
+    """Put the limits in force, raises included, to a balance."""
+    budget = seat.budget
+    return Standing(
+        account=seat.account,
+        budget=budget,
+        subject=seat.subject,
+        span=seat.span,
+        spent=Money(balance.spent_nano),
+        held=Money(balance.held_nano),
+        spent_tokens=balance.spent_tokens,
+        held_tokens=balance.held_tokens,
+        limit=None if budget.limit is None else Money(budget.limit.nano + balance.raised_nano),
+        limit_tokens=None if budget.limit_tokens is None else budget.limit_tokens + balance.raised_tokens,
+    )
+
+
+def passed_steps(standing: Standing, steps: Sequence[str]) -> tuple[str, ...]:
+    """List the alert steps at or below what is spent, in dollars or in tokens; nothing spent passes none."""
+    limit = None if standing.limit is None else standing.limit.nano
+    return tuple(
+        step
+        for step in steps
+        if _passes(standing.spent.nano, limit, step) or _passes(standing.spent_tokens, standing.limit_tokens, step)
+    )
+
+
+def _passes(spent: int, limit: int | None, step: str) -> bool:
+    if limit is None or spent <= 0:
+        return False
+    numerator, denominator = _ratio(step)
+    return spent * denominator >= limit * numerator
+
+
+@functools.lru_cache(maxsize=256)
+def _ratio(step: str) -> tuple[int, int]:
+    return Decimal(step).as_integer_ratio()

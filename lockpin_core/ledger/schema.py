@@ -1,0 +1,118 @@
+"""The SQLite ledger's schema. Knows tables, columns and versions; knows no rules and no paths.
+
+`rows` is the book: append-only, every payer fact on it. The other tables follow from it and change in the same
+transaction. Instants are integer microseconds UTC, amounts integer nanodollars, lists and mappings canonical JSON.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from lockpin_core.errors import LedgerError
+
+APPLICATION_ID = 0x4C504E31  # "LPN1": tells a ledger from any other SQLite file
+VERSION = 1
+
+_ROWS = """
+CREATE TABLE rows (
+  id INTEGER PRIMARY KEY,
+  writer TEXT NOT NULL, seq INTEGER NOT NULL CHECK (seq > 0),
+  prev BLOB NOT NULL CHECK (length(prev) = 32), hash BLOB NOT NULL CHECK (length(hash) = 32),
+  at INTEGER NOT NULL,
+  kind TEXT NOT NULL
+    CHECK (kind IN ('hold', 'shrink', 'charge', 'void', 'correction', 'refusal', 'uncapped', 'event')),
+  call TEXT, code TEXT, reason TEXT,
+  usd INTEGER, tokens INTEGER, accounts TEXT,
+  held_at INTEGER,
+  task TEXT, "key" TEXT, "user" TEXT, team TEXT, "groups" TEXT, ring TEXT, project TEXT, tags TEXT, machine TEXT,
+  provider TEXT, host TEXT, wire TEXT, model TEXT, asked_model TEXT, model_served TEXT, client TEXT, path TEXT,
+  usage TEXT,
+  input_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER, output_tokens INTEGER,
+  rates TEXT, price_date TEXT, tier TEXT, billing TEXT,
+  output_limit INTEGER, limit_set INTEGER, streamed INTEGER,
+  estimated INTEGER, failed INTEGER, over_hold INTEGER, priced INTEGER,
+  waited_ms INTEGER, degrade TEXT,
+  "count" INTEGER CHECK ("count" > 0),
+  data TEXT,
+  UNIQUE (writer, seq)
+) STRICT"""
+
+_ACCOUNTS = """
+CREATE TABLE accounts (
+  id TEXT PRIMARY KEY,
+  budget TEXT NOT NULL, scope TEXT NOT NULL, subject TEXT NOT NULL,
+  window_start INTEGER, window_end INTEGER,
+  spent_nano INTEGER NOT NULL DEFAULT 0, held_nano INTEGER NOT NULL DEFAULT 0 CHECK (held_nano >= 0),
+  spent_tokens INTEGER NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0 CHECK (held_tokens >= 0),
+  raised_nano INTEGER NOT NULL DEFAULT 0, raised_tokens INTEGER NOT NULL DEFAULT 0,
+  alerted TEXT NOT NULL DEFAULT '[]'
+) STRICT, WITHOUT ROWID"""
+
+_OPEN_HOLDS = """
+CREATE TABLE open_holds (
+  call TEXT PRIMARY KEY,
+  writer TEXT NOT NULL, at INTEGER NOT NULL,
+  usd INTEGER NOT NULL CHECK (usd >= 0), tokens INTEGER NOT NULL CHECK (tokens >= 0),
+  accounts TEXT NOT NULL, task TEXT NOT NULL,
+  background INTEGER NOT NULL DEFAULT 0 CHECK (background IN (0, 1))
+) STRICT, WITHOUT ROWID"""
+
+_UPSTREAM_IDS = """
+CREATE TABLE upstream_ids (
+  provider TEXT NOT NULL, account_hash BLOB NOT NULL, id TEXT NOT NULL,
+  call TEXT NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (provider, account_hash, id)
+) STRICT, WITHOUT ROWID"""
+
+_TASKS = """
+CREATE TABLE tasks (
+  name TEXT PRIMARY KEY,
+  "window" TEXT NOT NULL DEFAULT 'lifetime',
+  limit_nano INTEGER CHECK (limit_nano >= 0), limit_tokens INTEGER CHECK (limit_tokens >= 0),
+  closed INTEGER NOT NULL DEFAULT 0 CHECK (closed IN (0, 1)),
+  created INTEGER,
+  spent_nano INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID"""
+
+_BUDGETS = """
+CREATE TABLE budgets (
+  name TEXT PRIMARY KEY, definition TEXT NOT NULL, since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID"""
+
+_META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
+
+_INDEXES = (
+    # These two make the rules "one hold a call" and "one resolution a call" the database's own.
+    "CREATE UNIQUE INDEX rows_hold ON rows (call) WHERE kind = 'hold'",
+    "CREATE UNIQUE INDEX rows_resolution ON rows (call) WHERE kind IN ('charge', 'void')",
+    "CREATE INDEX rows_other ON rows (call) WHERE kind IN ('shrink', 'correction', 'refusal', 'uncapped')",
+    # With `id` and `usd` at its end, a task's last charges are read from the index alone.
+    "CREATE INDEX rows_task ON rows (task, kind, at, id, usd)",
+    "CREATE INDEX rows_at ON rows (at)",
+    "CREATE INDEX accounts_budget ON accounts (budget, window_end)",
+    "CREATE INDEX open_holds_writer ON open_holds (writer)",
+)
+
+STATEMENTS = (_ROWS, _ACCOUNTS, _OPEN_HOLDS, _UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES)
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Write the whole schema into an empty database, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in STATEMENTS:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Raise LedgerError unless the database is a ledger of a version that this program knows."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise LedgerError(f"{path} is a database, but no Lockpin ledger; name another file as the ledger")
+    if version > VERSION:
+        raise LedgerError(f"{path} has ledger version {version}; this Lockpin knows up to {VERSION}: use a newer one")
+    if version < VERSION:
+        raise LedgerError(f"{path} has ledger version {version}; this Lockpin reads version {VERSION}")

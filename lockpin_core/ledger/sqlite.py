@@ -1,0 +1,123 @@
+"""The ledger in a SQLite file, which several processes of one machine may share."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call, Charge, Payers, Refusal, Void
+from lockpin_core.clock import Clock, NewId
+from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.coalesce import Refused
+from lockpin_core.ledger.place import Watch, open_ledger
+from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short
+from lockpin_core.ledger.writer import Deliver, Operation, Writer, deliver_here
+
+
+def _no_fault(code: str) -> None:
+    """Take no notice."""
+
+
+class SqliteLedger:
+    """Books in one file, written by one thread of this process.
+
+    `durability`: "full" (on disk before the answer) or "normal" (survives the process, not the machine). `fault` is
+    told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
+    commit at once, for an event loop to run them in one step. Both are called from the writer's thread.
+    Raises LedgerError where the path cannot be a ledger.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        new_id: NewId,
+        durability: str = "full",
+        fault: Fault = _no_fault,
+        deliver: Deliver = deliver_here,
+    ) -> None:
+        connection = open_ledger(path, durability=durability, new_id=new_id)
+        try:
+            watch = Watch(path)
+        except LedgerUnavailable as error:
+            connection.close()
+            raise LedgerError(str(error)) from error
+        self.path = path
+        self.writer_id = new_id()
+        books = Books(connection, self.writer_id)
+        self._writer = Writer(connection, books, watch, clock=clock, deliver=deliver, fault=fault)
+
+    def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
+        """See Ledger."""
+        answer: Future[Held | Short | Closed] = Future()
+        run = partial(_hold, call=call, rules=rules)
+        self._writer.submit(Operation(run, answer, kept=False, call_id=call.id))
+        return answer
+
+    def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
+        """See Ledger."""
+        answer: Future[tuple[Standing, ...]] = Future()
+        run = partial(_look, payers=payers, provider=provider, model=model, rules=rules)
+        self._writer.submit(Operation(run, answer, kept=False))
+        return answer
+
+    def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
+        """See Ledger."""
+        answer: Future[Resolved] = Future()
+        self._writer.submit(Operation(partial(_settle, call_id=call_id, charge=charge), answer))
+        return answer
+
+    def void(self, call_id: str, outcome: Void) -> Future[Resolved]:
+        """See Ledger."""
+        answer: Future[Resolved] = Future()
+        self._writer.submit(Operation(partial(_void, call_id=call_id, outcome=outcome), answer))
+        return answer
+
+    def cancel(self, call_id: str) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_cancel, call_id=call_id)))
+
+    def refuse(self, note: CallNote, refusal: Refusal) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(_nothing, refused=Refused(note, refusal)))
+
+    def uncapped(self, note: CallNote) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_uncapped, note=note)))
+
+    def stop(self) -> None:
+        """See Ledger."""
+        self._writer.stop()
+
+
+def _hold(books: Books, call: Call, rules: Rules) -> Held | Short | Closed:
+    return books.hold(call, rules)
+
+
+def _look(books: Books, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
+    return books.look(payers, provider, model, rules)
+
+
+def _settle(books: Books, call_id: str, charge: Charge) -> Resolved:
+    return books.settle(call_id, charge)
+
+
+def _void(books: Books, call_id: str, outcome: Void) -> Resolved:
+    return books.void(call_id, outcome)
+
+
+def _cancel(books: Books, call_id: str) -> None:
+    books.cancel(call_id)
+
+
+def _uncapped(books: Books, note: CallNote) -> None:
+    books.uncapped(note)
+
+
+def _nothing(books: Books) -> Any:
+    raise AssertionError("a refusal is written by the coalescer's operation")

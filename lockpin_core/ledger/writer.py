@@ -1,0 +1,324 @@
+"""The one thread of a process that writes a SQLite ledger: group commit, retries, faults, answers.
+
+It takes every operation that waits, runs them in order in one transaction, commits once, then answers each. There is
+no timer: a call alone pays one commit, thirty at once share it. Knows transactions; knows no tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from lockpin_core.clock import Clock, monotonic_s
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.books import Books, Mark
+from lockpin_core.ledger.coalesce import Coalescer, Refused
+from lockpin_core.ledger.place import Watch
+from lockpin_core.ledger.protocol import Fault
+
+UNAVAILABLE = "ledger_unavailable"  # the fault's code
+RETRY_S = 0.25
+KEPT_MAX = 10_000  # operations that wait for a write to work again
+STOP_TRIES = 8  # then the open holds stay, for others to settle
+_SECOND_S = 1.0
+# Errors of sqlite3 that blame the operation, not the database: the others in the transaction are sound.
+_OPERATION_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+
+type Deliver = Callable[[list[Callable[[], None]]], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One step on the books. `kept`: tried again until a write works; else it fails when the ledger does."""
+
+    run: Callable[[Books], object]
+    future: Future[Any] | None = None
+    kept: bool = True
+    call_id: str | None = None  # of a hold: to be cancelled when it turns out to be on the books after all
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A commit whose outcome is unknown: what the books would be after it, and what it would have answered."""
+
+    after: Mark
+    answers: list[tuple[Operation, object]]
+
+
+def deliver_here(actions: list[Callable[[], None]]) -> None:
+    """Answer from the writer's own thread."""
+    for action in actions:
+        action()
+
+
+class Writer:
+    """Owns the connection. `deliver` gets the answers of one commit at once and must not raise."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        books: Books,
+        watch: Watch,
+        *,
+        clock: Clock,
+        deliver: Deliver,
+        fault: Fault,
+    ) -> None:
+        self._connection, self._books, self._watch = connection, books, watch
+        self._clock, self._deliver, self._fault = clock, deliver, fault
+        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._closed = False
+        self._stopping = False
+        self._kept: deque[Operation] = deque()
+        self._faulted = False
+        self._tried_s = 0.0  # when the kept ones were last tried
+        self._doubt: _Doubt | None = None
+        self._coalescer = Coalescer()
+        self._thread = threading.Thread(target=self._work, name="lockpin-ledger", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> None:
+        """Queue an operation; its future is answered after the commit."""
+        with self._gate:
+            if not self._closed:
+                self._queue.put(operation)
+                return
+        _answer(operation, LedgerUnavailable("the ledger is closed"))
+
+    def stop(self) -> None:
+        """Charge this writer's open holds, write what is queued, close. Blocks; a second call only waits."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping:
+                batch = self._take()
+                if batch or self._faulted:
+                    self._commit([operation for operation in batch if _is_wanted(operation)])
+            self._finish()
+        finally:
+            self._abandon()
+
+    def _take(self) -> list[Operation]:
+        """Wait for an operation and take all others that wait, the kept ones first."""
+        taken = self._drain(self._patience_s())
+        second = int(self._clock().timestamp())
+        batch = self._due_kept()
+        batch += _refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
+        for operation in taken:
+            if operation.refused is not None:
+                batch += _refusals(self._coalescer.add(operation.refused, second))
+            elif self._faulted and operation.kept:
+                self._keep([operation])  # behind the older ones: a call's first resolution must stay the first
+            else:
+                batch.append(operation)
+        return batch
+
+    def _drain(self, patience_s: float | None) -> list[Operation]:
+        taken: list[Operation] = []
+        with contextlib.suppress(Empty):
+            operation = self._queue.get(timeout=patience_s)
+            while operation is not None:
+                taken.append(operation)
+                operation = self._queue.get_nowait()
+            self._stopping = True
+        return taken
+
+    def _patience_s(self) -> float | None:
+        if self._faulted:
+            return RETRY_S
+        if self._kept:
+            return 0
+        return _SECOND_S if self._coalescer.is_waiting else None
+
+    def _due_kept(self) -> list[Operation]:
+        """Take the kept operations out; under a fault only once in a while, holds being the probe in between."""
+        now_s = monotonic_s()
+        if self._faulted and now_s - self._tried_s < RETRY_S * 0.9 and not self._stopping:
+            return []
+        self._tried_s = now_s
+        batch = list(self._kept)
+        self._kept.clear()
+        return batch
+
+    def _commit(self, batch: list[Operation]) -> None:
+        """Run a batch in one transaction and answer it.
+
+        Where an operation itself fails, the batch is done again one by one, so that the others do not go down with it.
+        """
+        answers: list[tuple[Operation, object]] = []
+        committing = False
+        mark = self._books.mark()
+        try:
+            self._clear_doubt()
+            mark = self._books.mark()
+            self._begin()
+            answers = [(operation, operation.run(self._books)) for operation in batch]
+            self._books.flush()
+            self._watch.check()
+            committing = True
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - handed to those who wait for an answer, who must not hang
+            after = self._books.mark()
+            self._roll_back(mark)
+            if _blames_database(error):
+                self._failed(batch, _Doubt(after, answers) if committing else None, error)
+            else:
+                self._isolate(batch, error)
+        else:
+            self._send(answers)
+            self._set_fault(on=False)
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._books.begin(self._clock())
+        if self._faulted:
+            self._books.probe()
+
+    def _isolate(self, batch: list[Operation], error: Exception) -> None:
+        if len(batch) <= 1:
+            self._send([(operation, error) for operation in batch])
+            return
+        for operation in batch:
+            self._commit([operation])
+
+    def _failed(self, batch: list[Operation], doubt: _Doubt | None, error: Exception) -> None:
+        """Answer the holds of a failed transaction and keep the rest, once it is known whether it happened."""
+        happened: bool | None = False
+        if doubt is not None:
+            happened = self._outcome(doubt)
+        if happened and doubt is not None:
+            self._books.reset(doubt.after)
+            self._send(doubt.answers)
+            return
+        unavailable = LedgerUnavailable(f"the ledger cannot be written: {error}")
+        self._send([(operation, unavailable) for operation in batch if not operation.kept])
+        if happened is None:
+            self._doubt = doubt
+        else:
+            self._keep(operation for operation in batch if operation.kept)
+        self._set_fault(on=True)
+
+    def _outcome(self, doubt: _Doubt) -> bool | None:
+        try:
+            return self._is_on_disk(doubt)
+        except sqlite3.Error:
+            return None
+
+    def _is_on_disk(self, doubt: _Doubt) -> bool:
+        return self._books.has(doubt.after.head)
+
+    def _clear_doubt(self) -> None:
+        """Find out what became of a commit whose outcome was unknown. Raises sqlite3.Error while that can't be read."""
+        doubt = self._doubt
+        if doubt is None:
+            return
+        happened = self._is_on_disk(doubt)
+        self._doubt = None
+        if happened:
+            self._books.reset(doubt.after)
+            self._send([(operation, answer) for operation, answer in doubt.answers if operation.kept])
+            # Their callers were told that nothing was held, so that must become true.
+            ids = [operation.call_id for operation, _ in doubt.answers if operation.call_id is not None]
+            self._keep(Operation(partial(_cancel, call_id=call_id)) for call_id in ids)
+        else:
+            self._keep(operation for operation, _ in doubt.answers if operation.kept)
+
+    def _keep(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            if len(self._kept) < KEPT_MAX:
+                self._kept.append(operation)
+            else:
+                self._send([(operation, LedgerUnavailable("the ledger cannot be written, and too much waits for it"))])
+
+    def _set_fault(self, *, on: bool) -> None:
+        if on != self._faulted:
+            self._faulted = on
+            self._fault(UNAVAILABLE if on else "")
+
+    def _roll_back(self, mark: Mark) -> None:
+        self._books.reset(mark)
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back by itself then
+                self._connection.execute("ROLLBACK")
+
+    def _send(self, answers: list[tuple[Operation, object]]) -> None:
+        actions: list[Callable[[], None]] = [
+            partial(_answer, operation, answer) for operation, answer in answers if operation.future is not None
+        ]
+        if actions:
+            self._deliver(actions)
+
+    def _finish(self) -> None:
+        """Charge what is open and write what is kept; give up when the ledger stays out of reach."""
+        self._kept.extend(_refusals(self._coalescer.flush()))
+        self._kept.append(Operation(Books.stop))
+        pause = threading.Event()
+        for _ in range(STOP_TRIES):
+            self._commit([operation for operation in self._due_kept() if _is_wanted(operation)])
+            if not self._faulted and not self._kept:
+                return
+            pause.wait(RETRY_S)
+
+    def _abandon(self) -> None:
+        """Close; whoever still waits for an answer is told that there is none."""
+        with self._gate:
+            self._closed = True
+        left = [*self._kept, *self._drain(0)]
+        if self._doubt is not None:
+            left += [operation for operation, _ in self._doubt.answers if operation.kept]
+        self._send([(operation, LedgerUnavailable("the ledger is closed")) for operation in left])
+        self._connection.close()
+
+
+def _blames_database(error: Exception) -> bool:
+    """Say whether writing as such does not work, as against one operation that is at fault."""
+    if isinstance(error, sqlite3.Error):
+        return not isinstance(error, _OPERATION_ERRORS)
+    return isinstance(error, LedgerUnavailable)
+
+
+def _is_wanted(operation: Operation) -> bool:
+    """Say whether to run an operation: not a hold whose caller has given up before it was begun."""
+    future = operation.future
+    if future is None or future.running():
+        return True
+    if future.cancelled():
+        return operation.kept
+    return future.set_running_or_notify_cancel() or operation.kept
+
+
+def _answer(operation: Operation, answer: object) -> None:
+    future = operation.future
+    if future is None or future.cancelled():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _refusals(due: list[Refused]) -> list[Operation]:
+    return [Operation(partial(_refuse, refused=refused)) for refused in due]
+
+
+def _refuse(books: Books, refused: Refused) -> None:
+    books.refuse(refused.note, refused.refusal, refused.count)
+
+
+def _cancel(books: Books, call_id: str) -> None:
+    books.cancel(call_id)

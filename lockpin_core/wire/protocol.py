@@ -1,0 +1,66 @@
+"""What every wire format does. A wire knows JSON field names; it knows no prices, no clock and no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
+
+
+class Scanner(Protocol):
+    """Reads a passing reply in any chunking, with bounded memory (one event of at most 1 MiB); never raises."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take decoded bytes of the reply."""
+
+    def result(self) -> Reading:
+        """Say what is known now; also after a cut."""
+
+
+class UsageFilter(Protocol):
+    """Takes out of a passing stream the usage chunk that Lockpin asked for; everything else passes unchanged."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Give what the client gets of this chunk; may be empty."""
+
+    def close(self) -> bytes:
+        """Give what was kept back, at the stream's end."""
+
+
+class Wire(Protocol):
+    """One format. Vendors that speak it are data (`pricing/*.yaml`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def min_output(self) -> int:
+        """The smallest output limit that the wire accepts when Lockpin sets one."""
+
+    @property
+    def cut_rule(self) -> str:
+        """How a cut stream is charged: "observed" (prompt as stated, output from bytes) or "hold"."""
+
+    def parse(self, request: Request) -> Parsed:
+        """Read what price and policy need. Raises WireError and nothing else, whatever the bytes are."""
+
+    def rewrite(self, request: Request, change: Rewrite, *, output_field: str = "max_completion_tokens") -> bytes:
+        """Give the body with just that change; every other byte stays as it was.
+
+        `output_field` is what the host calls the output limit of a request that has none.
+        """
+
+    def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
+        """Make a scanner for a 2xx reply: server-sent events when `streamed`, else one JSON body.
+
+        `asked` is the request, where it is known: it settles what a reply leaves open (cache lifetimes, choices).
+        """
+
+    def usage_filter(self) -> UsageFilter | None:
+        """Make the filter for a stream whose request was rewritten with `ask_usage`; None: the wire needs none."""
+
+    def error_code(self, body: bytes) -> str | None:
+        """Read the code of a provider's error body, for `billed_errors`; None where there is none. Never raises."""
+
+    def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
+        """Put a refusal into the format's own error shape; `lockpin` is the JSON-ready object of SPEC §8."""

@@ -1,0 +1,82 @@
+"""Plain clients: JSON through a base URL, and raw bytes through CONNECT with or without TLS."""
+
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+
+from processes import Proxy
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return self.json["lockpin"]["code"]
+
+
+def call(proxy: Proxy, path: str, body: object = None, *, method: str | None = None, **headers: str) -> Answer:
+    """Call a path on the proxy's own port; `body` may be bytes or JSON; header names take `_` for `-`."""
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    named = {"content-type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(proxy.url + path, data=data, headers=named, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return Answer(reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read())
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, {k.lower(): v for k, v in error.headers.items()}, error.read())
+
+
+def tunnel(proxy: Proxy, host: str, port: int, user: str | None = None) -> socket.socket:
+    """Open a CONNECT through the proxy; give the socket inside it."""
+    raw = socket.create_connection(("127.0.0.1", proxy.port), 10)
+    raw.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        data = raw.recv(4096)
+        assert data, f"the CONNECT was closed: {reply!r}"
+        reply += data
+    assert b" 200 " in reply.split(b"\r\n")[0], reply
+    return raw
+
+
+def tls(raw: socket.socket, proxy: Proxy, name: str, alpn: list[str] | None = None) -> ssl.SSLSocket:
+    """Speak TLS inside a tunnel, trusting the proxy's CA for whatever name it shows."""
+    context = ssl.create_default_context(cafile=str(proxy.ca))
+    context.check_hostname = False
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    return context.wrap_socket(raw, server_hostname=name)
+
+
+def read_all(connection: socket.socket, patience_s: float = 3) -> bytes:
+    """Read until the peer closes or is silent."""
+    connection.settimeout(patience_s)
+    data = b""
+    try:
+        while piece := connection.recv(65536):
+            data += piece
+            if is_whole(data):
+                break
+    except (TimeoutError, ConnectionError, ssl.SSLError):
+        pass
+    return data
+
+
+def is_whole(data: bytes) -> bool:
+    """Say whether an HTTP/1 reply with a content-length has come in full."""
+    head, blank, rest = data.partition(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return bool(blank) and len(rest) >= int(line.split(b":")[1])
+    return False

@@ -1,0 +1,162 @@
+"""A loopback model provider in a process of its own: answers as the `x-origin` header of a request says, logs each.
+
+The log (one JSON object a line: method, path, headers, body, what the ledger held at that instant) is the only
+witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type", "encoding", "chunk", "pace_s",
+"gate", "cut_after", "close", "body", "repeat"}; without it the origin answers like a provider, reporting the
+request's whole output limit as used.
+"""
+
+import argparse
+import asyncio
+import json
+import sqlite3
+import ssl
+import sys
+import time
+from pathlib import Path
+
+
+class Origin:
+    def __init__(self, log: Path, data: Path, ledger: Path | None) -> None:
+        self.log, self.data, self.ledger = log.open("a", buffering=1), data, ledger
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (head := await reader.readuntil(b"\r\n\r\n")) and await self.exchange(head, reader, writer):
+                pass
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                self.note({"method": None, "path": None, "raw": error.partial.decode("latin-1")})
+        except (ConnectionError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    async def exchange(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = lines[0].split(" ", 2)
+        pairs = [line.split(":", 1) for line in lines[1:] if line]
+        headers = {name.lower(): value.strip() for name, value in pairs}
+        body = await read_body(reader, headers)
+        self.note({"method": method, "path": path, "headers": headers, "body": body.decode("utf-8", "replace")})
+        order = json.loads(headers.get("x-origin", "null"))
+        if order is None:
+            order = plain_answer(path, body)
+        return await self.answer(order, writer)
+
+    def note(self, entry: dict) -> None:
+        entry |= {"at": time.time(), "open_holds": self.open_holds()}
+        self.log.write(json.dumps(entry) + "\n")
+
+    def open_holds(self) -> list | None:
+        if self.ledger is None or not self.ledger.exists():
+            return None
+        books = sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True)
+        try:
+            return books.execute(
+                "SELECT h.call, h.output_limit, h.usd FROM rows h WHERE h.kind = 'hold' AND NOT EXISTS"
+                " (SELECT 1 FROM rows r WHERE r.call = h.call AND r.kind IN ('charge', 'void'))"
+            ).fetchall()
+        finally:
+            books.close()
+
+    async def answer(self, order: dict, writer: asyncio.StreamWriter) -> bool:
+        if order.get("close") == "before":
+            writer.transport.abort()
+            return False
+        body = (self.data / order["file"]).read_bytes() if "file" in order else order.get("body", "").encode()
+        body *= order.get("repeat", 1)
+        chunked = order.get("chunk") is not None
+        lines = [f"HTTP/1.1 {order.get('status', 200)} X", f"content-type: {order.get('type', 'application/json')}"]
+        lines += [f"content-encoding: {order['encoding']}"] if "encoding" in order else []
+        lines += [f"{name}: {value}" for name, value in order.get("headers", {}).items()]
+        lines.append("transfer-encoding: chunked" if chunked else f"content-length: {len(body)}")
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        if not chunked:
+            cut = order.get("cut_after")
+            writer.write(body if cut is None else body[:cut])
+            await writer.drain()
+            if cut is not None:
+                writer.transport.abort()
+            return cut is None
+        return await self.stream(order, body, writer)
+
+    async def stream(self, order: dict, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        size, sent = order["chunk"] or len(body), 0
+        pieces = body.split(b"\n\n") if size == "event" else [body[i : i + size] for i in range(0, len(body), size)]
+        if size == "event":
+            pieces = [piece + b"\n\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+        for index, piece in enumerate(pieces):
+            if order.get("cut_after") is not None and sent + len(piece) > order["cut_after"]:
+                piece = piece[: order["cut_after"] - sent]
+                if piece:
+                    writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+                return False
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+            sent += len(piece)
+            if index == 0 and "gate" in order:
+                while not Path(order["gate"]).exists():
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(order.get("pace_s", 0))
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+
+async def read_body(reader: asyncio.StreamReader, headers: dict) -> bytes:
+    if "content-length" in headers:
+        return await reader.readexactly(int(headers["content-length"]))
+    body = b""
+    if "chunked" in headers.get("transfer-encoding", ""):
+        while size := int((await reader.readline()).strip() or b"0", 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+    return body
+
+
+def plain_answer(path: str, body: bytes) -> dict:
+    """Answer like a provider, all of the output limit used up."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        request = {}
+    limit = request.get("max_completion_tokens") or request.get("max_tokens") or 10
+    model = request.get("model", "?")
+    if path.split("?")[0].endswith("/messages"):
+        usage = {"input_tokens": 10, "output_tokens": limit}
+        reply = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "stop_reason": "end_turn",
+                 "stop_sequence": None, "content": [{"type": "text", "text": "ok"}], "usage": usage}  # fmt: skip
+    else:
+        usage = {"prompt_tokens": 10, "completion_tokens": limit, "total_tokens": 10 + limit}
+        message = {"role": "assistant", "content": "ok", "refusal": None}
+        reply = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": model, "usage": usage,
+                 "choices": [{"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}]}  # fmt: skip
+    return {"body": json.dumps(reply)}
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--ledger", type=Path)
+    parser.add_argument("--cert", type=Path)
+    told = parser.parse_args()
+    context = None
+    if told.cert:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(told.cert)
+    origin = Origin(told.log, told.data, told.ledger)
+    server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, ssl=context, limit=1 << 20)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()  # ends with the process that started it
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,17 @@
+"""A point at which code under test can be made to raise: the file `$RIG_TRIP` names the point and the kind."""
+
+import asyncio
+import os
+from pathlib import Path
+
+KINDS = {"error": RuntimeError, "cancel": asyncio.CancelledError}
+
+
+def at(point: str) -> None:
+    file = os.environ.get("RIG_TRIP")
+    if file is None:
+        return
+    named, _, kind = Path(file).read_text().partition(" ")
+    if named == point:
+        Path(file + ".hit").write_text(point)
+        raise KINDS[kind]("tripped")
