@@ -1,0 +1,33 @@
+"""The formats that Lockpin reads, one class each. Order matters nowhere; the tuple is the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lockpin_core.call import Refusal, Reply
+from lockpin_core.wire.anthropic_messages import AnthropicMessages
+from lockpin_core.wire.openai_chat import OpenAIChat
+from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.refusals import anthropic_refusal, openai_refusal
+
+type RefusalShape = Callable[[Refusal, Mapping[str, object]], Reply]
+
+WIRES: tuple[Wire, ...] = (AnthropicMessages(), OpenAIChat())
+
+_BY_NAME = {wire.name: wire for wire in WIRES}
+_SHAPES: Mapping[str, RefusalShape] = {"anthropic": anthropic_refusal, "openai": openai_refusal}
+
+
+def wire_named(name: str) -> Wire:
+    """Give the wire that a provider file names. Raises KeyError where there is none."""
+    return _BY_NAME[name]
+
+
+def refusal_shape(name: str) -> RefusalShape:
+    """Give the error shape for a host's calls that no wire reads; OpenAI's where the name says nothing."""
+    return _SHAPES.get(name, openai_refusal)
+
+
+def generic_refusal(refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
+    """Put a refusal into the shape that most clients read."""
+    return openai_refusal(refusal, lockpin)

@@ -1,0 +1,243 @@
+"""What an Anthropic reply says of its usage: one message, or the events of a stream. Never raises.
+
+`input_tokens` leaves cache reads and writes out; `output_tokens` includes thinking. `message_start` states the input,
+its output is a placeholder; `message_delta` states running totals, so the last replaces. `iterations` lists the passes
+of a reply that ran several, some on other models: compaction and advisor passes stand nowhere else.
+Source: the provider's Messages and streaming references, `usage` object, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lockpin_core.call import Parsed, Portion, Reading, Terms
+from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
+from lockpin_core.wire.replies import (
+    UnreadableCount,
+    count,
+    error_type,
+    json_bytes,
+    members,
+    read_object,
+    text_bytes,
+    word,
+)
+from lockpin_core.wire.sse import Event, SseReader
+
+_INPUT_SIDE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_SPLIT = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+
+
+@dataclass(slots=True)
+class _Message:
+    """What is known of a message so far."""
+
+    dearest_write: Unit = Unit.CACHE_WRITE_5M
+    model: str | None = None
+    id: str | None = None
+    terms: Terms = field(default_factory=Terms)
+    start: dict[str, Any] = field(default_factory=dict)  # usage of the first event, or of the whole message
+    last: dict[str, Any] = field(default_factory=dict)  # running totals since
+    final: bool = False  # the running totals are the last ones
+    ended: bool = False
+    stop_reason: str | None = None
+    error: str | None = None
+    generated: int = 0
+    delivered: bool = False
+    thinking: set[int] = field(default_factory=set)  # blocks of thinking
+    relayed: set[int] = field(default_factory=set)  # those whose text was relayed
+    readable: bool = True
+
+    def open(self, message: dict[str, Any]) -> None:
+        """Take the message object: of the first event, or the whole reply."""
+        self.model, self.id = word(message.get("model")), word(message.get("id"))
+        self.start = members(message.get("usage"))
+        self.stop_reason = word(message.get("stop_reason"))
+        self.note_terms(self.start)
+
+    def note_terms(self, usage: dict[str, Any]) -> None:
+        """Take what changes the rates; later words win."""
+        tier, speed, geo = (word(usage.get(key)) for key in ("service_tier", "speed", "inference_geo"))
+        self.terms = Terms(tier or self.terms.tier, speed or self.terms.speed, geo or self.terms.geo)
+
+    def block(self, index: int, block: dict[str, Any]) -> None:
+        """Take a content block: whole, or as it starts."""
+        kind = block.get("type")
+        size = text_bytes(block.get("text"), block.get("thinking"), block.get("data"))
+        if kind in ("thinking", "redacted_thinking"):
+            self.thinking.add(index)
+            if kind == "thinking" and block.get("thinking"):
+                self.relayed.add(index)
+        for key in ("input", "content"):
+            if block.get(key):
+                size += json_bytes(block[key])
+        self.generated += size
+        self.delivered = self.delivered or size > 0 or kind != "text"
+
+    def delta(self, index: int, delta: dict[str, Any]) -> None:
+        """Take a piece of a content block."""
+        thinking = delta.get("thinking")
+        size = text_bytes(delta.get("text"), delta.get("partial_json"), thinking, delta.get("content"))
+        if thinking:
+            self.relayed.add(index)
+        self.generated += size
+        self.delivered = self.delivered or size > 0
+
+    def reading(self) -> Reading:
+        """Say what is known now."""
+        facts = Reading(
+            terminal=self.ended,
+            readable=self.readable,
+            model=self.model,
+            terms=self.terms,
+            upstream_id=self.id,
+            generated_bytes=self.generated,
+            hidden_thinking=bool(self.thinking - self.relayed),
+            delivered=self.delivered,
+            error=self.error,
+            stopped_at_limit=self.stop_reason == "max_tokens",
+        )
+        try:
+            portions = self._portions()
+        except UnreadableCount:
+            return facts
+        is_zero = not any(prompt_tokens(portion.usage) + output_tokens(portion.usage) for portion in portions)
+        has_prompt = any(prompt_tokens(portion.usage) for portion in portions)
+        complete = self.final and bool(portions) and not (is_zero and self.delivered)
+        return replace(facts, portions=portions, complete=complete, prompt_stated=has_prompt)
+
+    def _portions(self) -> tuple[Portion, ...]:
+        if not self.start and not self.last:
+            return ()
+        top = self._top_level()
+        passes = self.last.get("iterations") or self.start.get("iterations")
+        if not isinstance(passes, list) or not passes:
+            return (Portion(self.model, nonzero(top)),)
+        by_model: dict[str | None, dict[Unit, int]] = {self.model: {}}
+        for one in map(members, passes):
+            model = word(one.get("model")) or self.model
+            by_model[model] = add(by_model.get(model, {}), self._units(one))
+        own = by_model[self.model]
+        # The top level leaves some passes out and can never be more than all of them.
+        by_model[self.model] = {unit: max(own.get(unit, 0), top.get(unit, 0)) for unit in {**own, **top}}
+        return tuple(Portion(model, nonzero(usage)) for model, usage in by_model.items())
+
+    def _top_level(self) -> dict[Unit, int]:
+        # The input only grows, or one of the two places says 0 or nothing: the larger is right.
+        merged: dict[str, Any] = {
+            key: max(count(self.start.get(key)), count(self.last.get(key))) for key in _INPUT_SIDE
+        }
+        stated = self.last if self.last.get("output_tokens") is not None else self.start
+        merged["output_tokens"] = stated.get("output_tokens")
+        splits = members(self.start.get("cache_creation")), members(self.last.get("cache_creation"))
+        merged["cache_creation"] = {key: max(count(split.get(key)) for split in splits) for key in _SPLIT}
+        usage = self._units(merged)
+        tools = members(self.last.get("server_tool_use") or self.start.get("server_tool_use"))
+        usage[Unit.WEB_SEARCH] = count(tools.get("web_search_requests"))
+        return usage
+
+    def _units(self, usage: dict[str, Any]) -> dict[Unit, int]:
+        split = members(usage.get("cache_creation"))
+        five_minutes, hour = (count(split.get(key)) for key in _SPLIT)
+        written = {Unit.CACHE_WRITE_5M: five_minutes, Unit.CACHE_WRITE_1H: hour}
+        unsplit = max(0, count(usage.get("cache_creation_input_tokens")) - five_minutes - hour)
+        written[Unit.CACHE_WRITE_1H if hour else self.dearest_write] += unsplit
+        return {
+            Unit.INPUT: count(usage.get("input_tokens")),
+            Unit.CACHE_READ: count(usage.get("cache_read_input_tokens")),
+            Unit.OUTPUT: count(usage.get("output_tokens")),
+            **written,
+        }
+
+
+def _new(asked: Parsed | None) -> _Message:
+    writes_hour = asked is not None and Unit.CACHE_WRITE_1H in asked.prompt_units
+    return _Message(Unit.CACHE_WRITE_1H if writes_hour else Unit.CACHE_WRITE_5M)
+
+
+class MessageScanner:
+    """Reads a reply that is one JSON body."""
+
+    __slots__ = ("_asked", "_body")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._asked, self._body = asked, bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the body."""
+        self._body += chunk
+
+    def result(self) -> Reading:
+        """Read the body as far as it came."""
+        found = read_object(bytes(self._body))
+        message = _new(self._asked)
+        if found is None:
+            message.readable = False
+            return message.reading()
+        message.ended = True
+        if found.get("type") == "error" or (found.get("error") and "usage" not in found):
+            message.error = error_type(found.get("error") or found, "type", "code")
+            return message.reading()
+        message.open(found)
+        content = found.get("content")
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            message.block(index, members(block))
+        message.final = message.start.get("output_tokens") is not None
+        return message.reading()
+
+
+class MessageStreamScanner:
+    """Reads a reply that is a stream of events."""
+
+    __slots__ = ("_message", "_sse")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._message, self._sse = _new(asked), SseReader()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the stream."""
+        for event in self._sse.feed(chunk):
+            _take(self._message, event)
+
+    def result(self) -> Reading:
+        """Say what is known now; an unfinished event counts if it can be read."""
+        pending = self._sse.pending()
+        if pending is None:
+            return self._message.reading()
+        message = copy.deepcopy(self._message)
+        _take(message, pending)
+        return message.reading()
+
+
+def _take(message: _Message, event: Event) -> None:
+    """Take one event of a stream; unknown ones pass."""
+    found = read_object(event.data)
+    if found is None:
+        return
+    index = found.get("index")
+    place = index if isinstance(index, int) else -1
+    match found.get("type") or event.name.decode("ascii", "replace"):
+        case "content_block_delta":
+            message.delta(place, members(found.get("delta")))
+        case "content_block_start":
+            message.block(place, members(found.get("content_block")))
+        case "message_start":
+            message.open(members(found.get("message")))
+        case "message_delta":
+            _take_totals(message, members(found.get("usage")), members(found.get("delta")))
+        case "message_stop":
+            message.ended = True
+            message.final = message.final or message.last.get("output_tokens") is not None
+        case "error":
+            message.error = error_type(found.get("error") or found, "type", "code")
+
+
+def _take_totals(message: _Message, usage: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Take running totals. They are the last ones once the message has a reason to have stopped."""
+    message.last.update({key: value for key, value in usage.items() if value is not None})
+    message.note_terms(usage)
+    message.stop_reason = word(delta.get("stop_reason")) or message.stop_reason
+    if delta.get("stop_reason") and message.last.get("output_tokens") is not None:
+        message.final = True

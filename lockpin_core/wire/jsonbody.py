@@ -1,0 +1,203 @@
+"""Request bodies as JSON: read strictly, changed by splicing. Knows JSON; knows no field of any format.
+
+Reading is stricter than providers are: where two parsers could read one body differently (duplicate keys, NaN,
+overflowing numbers, other encodings), the price could be of another request than the one that is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from lockpin_core.errors import WireError
+
+MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_ENCODE = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
+
+
+class Number(float):
+    """A JSON number with a fraction or exponent; keeps its text, which may be longer than the value's."""
+
+    __slots__ = ("text",)
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body that is a JSON object, and where each member's value stands in its text."""
+
+    text: str
+    members: Mapping[str, object]
+    spans: Mapping[str, tuple[int, int]]
+
+    def size(self, key: str) -> int:
+        """Give the UTF-8 bytes of a member's value as it was written, or of its NFC where that is longer."""
+        start, end = self.spans[key]
+        text = self.text[start:end]
+        if text.isascii():
+            return end - start
+        return max(len(text.encode()), len(unicodedata.normalize("NFC", text).encode()))
+
+
+def read_body(body: bytes) -> Body:
+    """Read a request body. Raises WireError where it is not exactly one unambiguous JSON object in UTF-8."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WireError(f"the body is not UTF-8: byte {error.start} is not; send it as UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise WireError("the body starts with a byte order mark; plain UTF-8 is allowed")
+    try:
+        members, spans, end = _read_object(text, _skip(text, 0), _STRICT)
+    except RecursionError:
+        raise WireError("the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise WireError(f"the body is no JSON: {error.msg} at character {error.pos}") from None
+    except ValueError:  # an integer of more digits than Python reads
+        raise WireError("the body has a number that is too large") from None
+    if _skip(text, end) != len(text):
+        raise WireError(f"the body goes on after its JSON object, at character {end}")
+    return Body(text, members, spans)
+
+
+def whole(value: object, field: str, *, low: int = 0, high: int = MAX_LIMIT) -> int | None:
+    """Read a whole number that bounds a cost; null is absent. Raises WireError on anything else."""
+    if value is None:
+        return None
+    if type(value) is not int or not low <= value <= high:
+        raise WireError(f"{field} is {shown(value)}; a whole number from {low} to {high} is allowed")
+    return value
+
+
+def shown(value: object) -> str:
+    """Describe a value for a message: short scalars as they are, never text."""
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int():
+            text = str(value) if abs(value) < 10**24 else "a very large number"
+            return text
+        case float():
+            return f"{float(value)!r}"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+    return "an object"
+
+
+def shown_name(name: object) -> str:
+    """Write a field or type name for a message, in quotes: ASCII and at most 40 characters."""
+    text = name if isinstance(name, str) else shown(name)
+    return json.dumps(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def json_text(value: object) -> str:
+    """Write a value that was read here as JSON again, without escapes where none are needed."""
+    return _ENCODE(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A JSON object as text, to change members of without touching another character."""
+
+    text: str
+    at: int  # where the object begins
+    spans: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, text: str) -> Splice:
+        """Find the members. The text was read strictly before."""
+        at = _skip(text, 0)
+        return cls(text, at, _read_object(text, at, _FAST)[1])
+
+    def get(self, key: str) -> str | None:
+        """Give the text of a member's value; None where there is no such member."""
+        return self.text[slice(*self.spans[key])] if key in self.spans else None
+
+    def having(self, values: Mapping[str, str]) -> str:
+        """Give the text with these members set to these JSON texts: replaced where they are, else put first."""
+        edits = [(*self.spans[key], value) for key, value in values.items() if key in self.spans]
+        absent = [f"{json.dumps(key)}:{value}" for key, value in values.items() if key not in self.spans]
+        if absent:
+            edits.append((self.at + 1, self.at + 1, ",".join(absent) + ("," if self.spans else "")))
+        text = self.text
+        for start, end, new in sorted(edits, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+
+def _read_object(
+    text: str, at: int, decoder: json.JSONDecoder
+) -> tuple[dict[str, object], dict[str, tuple[int, int]], int]:
+    """Read an object member by member, keeping where each value stands; the values themselves go through C."""
+    if text[at : at + 1] != "{":
+        raise WireError("the body is no JSON object")
+    members: dict[str, object] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "}":
+        return members, spans, at + 1
+    while True:
+        key, at = _read_key(text, at, decoder)
+        value, end = decoder.raw_decode(text, at)
+        if key in members:
+            _refuse_duplicate(key)
+        members[key], spans[key] = value, (at, end)
+        at = _skip(text, end)
+        if text[at : at + 1] == "}":
+            return members, spans, at + 1
+        if text[at : at + 1] != ",":
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+        at = _skip(text, at + 1)
+
+
+def _read_key(text: str, at: int, decoder: json.JSONDecoder) -> tuple[str, int]:
+    if text[at : at + 1] != '"':
+        raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+    key, end = decoder.raw_decode(text, at)
+    at = _skip(text, end)
+    if text[at : at + 1] != ":":
+        raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
+    return str(key), _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        _refuse_duplicate(next(key for key in keys if keys.count(key) > 1))
+    return made
+
+
+def _refuse_duplicate(key: str) -> NoReturn:
+    raise WireError(f"the body has the key {shown_name(key)} twice in one object; once is allowed")
+
+
+def _finite(text: str) -> Number:
+    number = Number(text)
+    if math.isinf(number):
+        raise WireError("the body has a number that is too large")
+    number.text = text
+    return number
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise WireError(f"the body has {text.lstrip('-')} where JSON allows a number only")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+_FAST = json.JSONDecoder()

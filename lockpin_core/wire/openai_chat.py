@@ -1,0 +1,171 @@
+"""The Chat Completions format. Knows JSON field names; knows no prices, no I/O.
+
+Source: OpenAI's Chat Completions reference and the request types of its SDK, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.errors import WireError
+from lockpin_core.usage import Unit
+from lockpin_core.wire.jsonbody import Body, Splice, json_text, read_body, shown, whole
+from lockpin_core.wire.openai_filter import ChatUsageFilter
+from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
+from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
+from lockpin_core.wire.protocol import Scanner, UsageFilter
+from lockpin_core.wire.refusals import openai_refusal
+from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.tally import Tally, unpriced
+
+_SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b")  # these search the web on every call, asked or not
+MAX_CHOICES = 128  # what the provider accepts as `n`
+
+
+class OpenAIChat:
+    """`POST /v1/chat/completions`, of OpenAI and of the many that speak like it."""
+
+    name = "openai_chat"
+    min_output = 1
+    cut_rule = "hold"
+
+    def parse(self, request: Request) -> Parsed:
+        """Read a Chat Completions request. Raises WireError where it is malformed or holds what cannot be bounded.
+
+        The output limit is per choice and includes reasoning. A rejected prediction is billed beside it.
+        """
+        try:
+            return _parse(read_body(request.body))
+        except RecursionError:
+            raise WireError("the body is nested too deeply") from None
+
+    def rewrite(self, request: Request, change: Rewrite, *, output_field: str = "max_completion_tokens") -> bytes:
+        """Set the output limit, in the field that the request has or else in `output_field`, and ask for usage."""
+        if change == Rewrite():
+            return request.body
+        body = Splice.of(request.body.decode())
+        values = {}
+        if change.max_output is not None:
+            values[_limit_field(body, output_field)] = str(change.max_output)
+        if change.ask_usage:
+            options = body.get("stream_options") or "{}"
+            given = Splice.of(options if options.startswith("{") else "{}")
+            values["stream_options"] = given.having({"include_usage": "true"})
+        return body.having(values).encode()
+
+    def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
+        """Make a scanner for a 2xx reply; `asked` says how many choices and which cache lifetime were asked for."""
+        return ChatStreamScanner(asked) if streamed else ChatScanner(asked)
+
+    def usage_filter(self) -> UsageFilter | None:
+        """Make the filter that takes the usage chunk out again."""
+        return ChatUsageFilter()
+
+    def error_code(self, body: bytes) -> str | None:
+        """Give `error.code` of an error body, else its type."""
+        found = read_object(body)
+        return None if found is None else error_type(found.get("error"), "code", "type")
+
+    def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
+        """Put a refusal into OpenAI's error shape."""
+        return openai_refusal(refusal, lockpin)
+
+
+def _limit_field(body: Splice, output_field: str) -> str:
+    """Choose the field that the client used, first one with a value, else one that is null."""
+    used = [field for field in ("max_completion_tokens", "max_tokens") if field in body.spans]
+    return next((field for field in used if body.get(field) != "null"), used[0] if used else output_field)
+
+
+def _parse(body: Body) -> Parsed:
+    members = body.members
+    model, messages, streamed = members.get("model"), members.get("messages"), members.get("stream")
+    if type(model) is not str or not model:
+        raise WireError(f"model is {shown(model) if model != '' else 'empty'}; the name of a model is needed")
+    if _SEARCH_MODEL.search(model):
+        unpriced("a model that searches the web, for a fee and with results as input,")
+    if type(messages) is not list:
+        raise WireError(f"messages is {shown(messages)}; a list is needed")
+    if streamed is not None and type(streamed) is not bool:
+        raise WireError(f"stream is {shown(streamed)}; true or false is allowed")
+    limit = _limit(members)
+    choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
+    tally = Tally()
+    REQUEST.read(members, tally)
+    tally.schema_bytes += sum(body.size(key) for key in SCHEMA_FIELDS if key in body.spans)
+    tally.messages = len(messages)
+    has_prediction = members.get("prediction") is not None
+    return Parsed(
+        model=model,
+        streamed=streamed is True,
+        content=tally.content(),
+        output_limit=limit,
+        choices=choices,
+        extra_output=_prediction(members["prediction"]) if has_prediction else 0,
+        output_settable=not has_prediction,
+        asks_usage=streamed is not True or _asks_usage(members.get("stream_options")),
+        prompt_units=_prompt_units(members, tally),
+        output_units=_output_units(members),
+        terms=Terms(tier=_word(members, "service_tier")),
+    )
+
+
+def _limit(members: Mapping[str, object]) -> int | None:
+    newer = whole(members.get("max_completion_tokens"), "max_completion_tokens")
+    older = whole(members.get("max_tokens"), "max_tokens")
+    if newer is not None and older is not None:
+        raise WireError("max_completion_tokens and max_tokens are both set; one of them is allowed")
+    return older if newer is None else newer
+
+
+def _asks_usage(options: object) -> bool:
+    if options is None:
+        return False
+    if type(options) is not dict:
+        raise WireError(f"stream_options is {shown(options)}; an object is allowed")
+    asks = options.get("include_usage")
+    if asks is not None and type(asks) is not bool:
+        raise WireError(f"stream_options.include_usage is {shown(asks)}; true or false is allowed")
+    return asks is True
+
+
+def _prediction(prediction: object) -> int:
+    """Give the tokens that a prediction may add to the output when it is rejected: its bytes."""
+    tally = Tally()
+    tally.add_json(prediction)
+    counted = tally.content()
+    return max(counted.text_bytes, counted.nfc_bytes)
+
+
+def _prompt_units(members: Mapping[str, object], tally: Tally) -> frozenset[Unit]:
+    """Say what prompt tokens may be billed as. Newer models write prompts to the cache without being asked."""
+    options = members.get("prompt_cache_options")
+    mode = options.get("mode") if type(options) is dict else None
+    retention = _word(members, "prompt_cache_retention")
+    if retention == "24h":
+        tally.prompt_units |= {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H}
+    elif retention not in (None, "in_memory", "in-memory"):
+        unpriced(f"prompt_cache_retention {json_text(retention[:40])}")
+    if mode == "explicit" and not tally.breakpoints:
+        return frozenset(tally.prompt_units - {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H})
+    return frozenset(tally.prompt_units | {Unit.CACHE_WRITE_30M})
+
+
+def _output_units(members: Mapping[str, object]) -> frozenset[Unit]:
+    modalities = members.get("modalities")
+    if modalities is None:
+        return frozenset({Unit.OUTPUT})
+    if type(modalities) is not list:
+        raise WireError(f"modalities is {shown(modalities)}; a list is allowed")
+    if any(item not in ("text", "audio") for item in modalities):
+        unpriced("a reply in a modality other than text and audio")
+    return frozenset({Unit.OUTPUT, Unit.AUDIO_OUT} if "audio" in modalities else {Unit.OUTPUT})
+
+
+def _word(members: Mapping[str, object], key: str) -> str | None:
+    value = members.get(key)
+    if value is not None and type(value) is not str:
+        raise WireError(f"{key} is {shown(value)}; a string is allowed")
+    return value

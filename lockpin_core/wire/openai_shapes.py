@@ -1,0 +1,196 @@
+"""The shapes of a Chat Completions request: fields, content parts and tools by name, each bounded or refused.
+
+Beside OpenAI's own fields some of those that speak its format have are known here, where they cost nothing more.
+Knows no prices. Source: OpenAI's Chat Completions reference and the request types of its SDK, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from lockpin_core.usage import Unit
+from lockpin_core.wire.jsonbody import shown_name
+from lockpin_core.wire.tally import Rule, Tally, as_json, each, scalars, shape, skip, unpriced, variant
+
+_REFUSED_FIELDS = {
+    "web_search_options": "the provider searches the web, for a fee and with results as input",
+    "plugins": "the provider runs plugins",
+    "models": "the provider may choose another model",
+    "provider": "the provider may choose another model's host and price",
+    "search_parameters": "the provider searches the web, for a fee and with results as input",
+    "deferred": "the reply comes later, by another call",
+    "background": "the reply comes later, by another call",
+}
+_REFUSED_PARTS = {
+    "video": "its tokens are not known from its bytes",
+}
+_REFUSED_TOOLS = {
+    "web_search": "the provider searches the web, for a fee and with results as input",
+    "file_search": "the provider searches its files",
+    "code_interpreter": "the provider runs code in a container",
+    "image_generation": "the provider makes images",
+    "computer": "the provider adds a set of computer tools",
+    "mcp": "the provider calls MCP servers",
+    "openrouter:": "the provider runs the tool",
+}
+
+
+def _ask_write(ttl: object, tally: Tally) -> None:
+    """Note that a prompt may be written to the cache for this long."""
+    match ttl:
+        case None | "30m" | "in_memory" | "in-memory":
+            tally.prompt_units.add(Unit.CACHE_WRITE_30M)
+        case "12h" | "24h":
+            tally.prompt_units |= {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H}
+        case _:
+            unpriced(f"a prompt cache lifetime of {shown_name(ttl)}")
+
+
+def _breakpoint(value: object, tally: Tally) -> None:
+    _BREAKPOINT.read(value, tally)
+    tally.breakpoints += 1
+    _ask_write(cast("dict[str, object]", value).get("ttl"), tally)
+
+
+def _marker(value: object, tally: Tally) -> None:
+    """Read Anthropic's cache marker, which some providers of several vendors' models pass on."""
+    _MARKER.read(value, tally)
+    ttl = cast("dict[str, object]", value).get("ttl")
+    if ttl not in (None, "5m", "1h"):
+        unpriced(f"a prompt cache lifetime of {shown_name(ttl)}")
+    tally.prompt_units |= {Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H} if ttl == "1h" else {Unit.CACHE_WRITE_5M}
+
+
+def _count_image(value: object, tally: Tally) -> None:
+    tally.images += 1
+
+
+def _hide_file(value: object, tally: Tally) -> None:
+    tally.hide("file")
+
+
+def _hide_audio(value: object, tally: Tally) -> None:
+    tally.hide("audio")
+    tally.prompt_units.add(Unit.AUDIO_IN)
+
+
+def _parts(value: object, tally: Tally) -> None:
+    """Read a list of content parts."""
+    for part in value if type(value) is list else (value,):
+        if type(part) is dict and len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str:
+            tally.texts += ("type", "text", "text", part["text"])  # most parts of a conversation
+        else:
+            _part(part, tally)
+
+
+def _checked(rule: Rule) -> Rule:
+    """Make a rule that only checks: the bytes are counted as schema."""
+
+    def read(value: object, tally: Tally) -> None:
+        mark, more = len(tally.texts), tally.more_strings
+        rule(value, tally)
+        del tally.texts[mark:]
+        tally.more_strings = more
+
+    return read
+
+
+_BREAKPOINT = shape("prompt_cache_breakpoint", "mode ttl")
+_MARKER = shape("cache_control", "type ttl")
+_MARKED: Mapping[str, Rule] = {"prompt_cache_breakpoint": _breakpoint, "cache_control": _marker}
+
+_IMAGE_URL = shape("image_url", "detail", uncounted="url")
+_FILE = shape("file", "file_id filename", uncounted="file_data")
+_AUDIO = shape("input_audio", "format", uncounted="data")
+PARTS = {
+    "text": shape("a text part", "type text", _MARKED),
+    "refusal": shape("a refusal part", "type refusal", _MARKED),
+    "image_url": shape("an image part", "type", {**_MARKED, "image_url": _IMAGE_URL.read}, effect=_count_image),
+    "file": shape("a file part", "type", {**_MARKED, "file": _FILE.read}, effect=_hide_file),
+    "input_audio": shape("an audio part", "type", {**_MARKED, "input_audio": _AUDIO.read}, effect=_hide_audio),
+}
+_part = variant(PARTS, _REFUSED_PARTS, "content part")
+
+_CALL_RULES: Mapping[str, Rule] = {"function": scalars, "custom": scalars, "extra_content": as_json}
+_CALLS = {kind: shape("a tool call", "id type index", _CALL_RULES) for kind in ("function", "custom")}
+_MESSAGE = shape(
+    "a message",
+    "role name refusal tool_call_id reasoning_content reasoning prefix partial",
+    {
+        **_MARKED,
+        "content": _parts,
+        "tool_calls": each(variant(_CALLS, {}, "tool call", default="function"), "tool_calls"),
+        "function_call": scalars,
+        "audio": shape("audio of a message", "id expires_at transcript", uncounted="data", effect=_hide_audio).read,
+        "reasoning_details": as_json,
+        "annotations": as_json,
+    },
+)
+
+_FUNCTION = shape("a function", "name description strict", {"parameters": skip})
+_CUSTOM = shape("a custom tool", "name description", {"format": skip})
+TOOLS = {
+    "function": shape("a tool", "type strict", {**_MARKED, "function": _FUNCTION.read}),
+    "custom": shape("a tool", "type", {**_MARKED, "custom": _CUSTOM.read}),
+}
+_FORMATS = {
+    "text": shape("response_format", "type"),
+    "json_object": shape("response_format", "type", {"schema": skip}),
+    "json_schema": shape("response_format", "type", {"json_schema": skip}),
+    "grammar": shape("response_format", "type grammar"),
+}
+
+
+def _messages(value: object, tally: Tally) -> None:
+    for message in cast("list[object]", value):
+        _MESSAGE.read(message, tally)
+
+
+def _cache_options(value: object, tally: Tally) -> None:
+    _CACHE_OPTIONS.read(value, tally)
+    _ask_write(cast("dict[str, object]", value).get("ttl"), tally)
+
+
+_CACHE_OPTIONS = shape("prompt_cache_options", "mode ttl")
+_POLICY = shape("moderation.policy", "", {"input": scalars, "output": scalars})
+_MODERATION = shape("moderation", "model", {"policy": _POLICY.read})
+_ALLOWED_TOOLS = shape("tool_choice.allowed_tools", "mode", {"tools": as_json})
+_TOOL_CHOICE = shape(
+    "tool_choice", "type", {"function": scalars, "custom": scalars, "allowed_tools": _ALLOWED_TOOLS.read}
+)
+_PREDICTION = shape("prediction", "type content", {"content": _parts})
+_VOICE = shape("audio", "format voice", {"voice": scalars})
+# Effort spends inside the output limit; `max_tokens` and `mode` of other vendors' forms are not known to.
+_REASONING = shape("reasoning", "effort enabled exclude summary")
+
+REQUEST = shape(
+    "the request",
+    "model max_completion_tokens max_tokens n best_of stream temperature top_p frequency_penalty presence_penalty "
+    "seed user safety_identifier prompt_cache_key prompt_cache_retention reasoning_effort verbosity service_tier store "
+    "logprobs top_logprobs parallel_tool_calls",
+    {
+        "messages": _messages,
+        "tools": _checked(each(variant(TOOLS, _REFUSED_TOOLS, "tool"), "tools")),
+        "functions": _checked(each(_FUNCTION.read, "functions")),
+        "response_format": _checked(variant(_FORMATS, {}, "response_format")),
+        "tool_choice": _TOOL_CHOICE.read,
+        "function_call": scalars,
+        "logit_bias": scalars,
+        "metadata": scalars,
+        "modalities": scalars,
+        "audio": _VOICE.read,
+        "moderation": _MODERATION.read,
+        "prediction": _PREDICTION.read,
+        "prompt_cache_options": _cache_options,
+        "stop": scalars,
+        "stream_options": scalars,
+        "thinking": scalars,  # on or off, on hosts whose models think inside the output limit
+        "reasoning": _REASONING.read,
+        "usage": scalars,  # asks for more figures in the reply
+        "chat_template_kwargs": scalars,  # of servers that run open models
+        "stop_token_ids": scalars,
+    },
+    refused=_REFUSED_FIELDS,
+)
+SCHEMA_FIELDS = ("tools", "functions", "response_format")  # counted by their bytes as they were written

@@ -1,0 +1,260 @@
+"""What a Chat Completions reply says of its usage: one body, or the chunks of a stream. Never raises.
+
+Cached and written tokens are inside `prompt_tokens`, reasoning is inside `completion_tokens`, except where a vendor's
+total shows that it is not. Usage comes on a chunk of its own, or with the last choice, or inside a choice; figures
+repeat and never add up. Source: OpenAI's Chat Completions reference, `usage` object, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lockpin_core.call import Parsed, Portion, Reading, Terms
+from lockpin_core.usage import Unit, nonzero, output_tokens, prompt_tokens
+from lockpin_core.wire.replies import (
+    UnreadableCount,
+    count,
+    error_type,
+    first_count,
+    json_bytes,
+    members,
+    read_object,
+    text_bytes,
+    word,
+)
+from lockpin_core.wire.sse import Event, SseReader
+
+
+def normalised(usage: dict[str, Any], *, long_writes: bool = False, marked_writes: bool = False) -> dict[Unit, int]:
+    """Turn a usage object into disjoint units. `long_writes`: writes without a split are the 12-hour ones;
+    `marked_writes`: they are Anthropic's of 5 minutes. Raises UnreadableCount.
+    """
+    prompt, output = _totals(usage)
+    inside = _details(
+        usage, "prompt_tokens_details", "input_tokens_details", "prompt_token_details", "input_token_details"
+    )
+    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    read = first_count(
+        inside.get("cached_tokens"),
+        inside.get("cache_read_input_tokens"),
+        usage.get("prompt_cache_hit_tokens"),
+        usage.get("cached_tokens"),
+        usage.get("num_cached_tokens"),
+    )
+    read = min(read, prompt)
+    writes = _writes(inside, prompt - read, long_writes=long_writes, marked_writes=marked_writes)
+    rest = prompt - read - sum(writes.values())  # text is taken from the cache first: sound and images cost more
+    audio_in = min(count(inside.get("audio_tokens")), rest)
+    image_in = min(count(inside.get("image_tokens")), rest - audio_in)
+    audio_out = min(count(made.get("audio_tokens")), output)
+    image_out = min(count(made.get("image_tokens")), output - audio_out)
+    return nonzero(
+        {
+            Unit.INPUT: rest - audio_in - image_in,
+            Unit.CACHE_READ: read,
+            Unit.AUDIO_IN: audio_in,
+            Unit.IMAGE_IN: image_in,
+            Unit.OUTPUT: output - audio_out - image_out,
+            Unit.AUDIO_OUT: audio_out,
+            Unit.IMAGE_OUT: image_out,
+            Unit.WEB_SEARCH: count(members(usage.get("server_tool_use_details")).get("web_search_requests")),
+            **writes,
+        }
+    )
+
+
+def _totals(usage: dict[str, Any]) -> tuple[int, int]:
+    """Read prompt and output; reasoning that the total counts beside the output is added to it."""
+    stated_in, stated_out = (
+        _first(usage, "prompt_tokens", "input_tokens"),
+        _first(usage, "completion_tokens", "output_tokens"),
+    )
+    stated_total = usage.get("total_tokens")
+    if stated_in is None or (stated_out is None and stated_total is None):
+        raise UnreadableCount
+    prompt, output, total = count(stated_in), count(stated_out), count(stated_total)
+    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    reasoning = first_count(made.get("reasoning_tokens"), usage.get("reasoning_tokens"))
+    if reasoning > output:
+        output += reasoning
+    # What the total has more is reasoning that stands beside the output, or unexplained: billed as output either way.
+    return prompt, max(output, total - prompt)
+
+
+def _writes(inside: dict[str, Any], most: int, *, long_writes: bool, marked_writes: bool) -> dict[Unit, int]:
+    written, marked = inside.get("cache_write_tokens"), inside.get("cache_creation_input_tokens")
+    total = min(first_count(written, marked), most)
+    if marked_writes or written is None:
+        return {Unit.CACHE_WRITE_5M: total}
+    split = members(inside.get("cache_write_tokens_details"))
+    long = min(count(split.get("ttl_12h_tokens")), total)
+    if long_writes and not split:
+        long = total
+    return {Unit.CACHE_WRITE_30M: total - long, Unit.CACHE_WRITE_12H: long}
+
+
+def _first(usage: dict[str, Any], *keys: str) -> Any:
+    return next((usage[key] for key in keys if usage.get(key) is not None), None)
+
+
+def _details(usage: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return members(_first(usage, *keys))
+
+
+@dataclass(slots=True)
+class _Chat:
+    """What is known of a reply so far."""
+
+    choices: int = 1  # asked for
+    long_writes: bool = False
+    model: str | None = None
+    id: str | None = None
+    tier: str | None = None
+    usage: dict[str, Any] | None = None  # the last one stated
+    final: bool = False
+    ended: bool = False
+    seen: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
+    error: str | None = None
+    generated: int = 0
+    delivered: bool = False
+    at_limit: bool = False
+    readable: bool = True
+
+    def take(self, found: dict[str, Any], *, streamed: bool) -> None:
+        """Take a chunk, or the whole body."""
+        if found.get("error"):
+            self.error = error_type(found["error"], "type", "code")
+        self.model = word(found.get("model")) or self.model
+        self.id = word(found.get("id")) or self.id
+        self.tier = word(found.get("service_tier")) or self.tier
+        listed = found.get("choices")
+        choices = listed if isinstance(listed, list) else []
+        inner = None
+        for choice in map(members, choices):
+            self._choice(choice)
+            inner = choice.get("usage") or inner
+        usage = found.get("usage") or inner or members(found.get("x_groq")).get("usage")
+        if isinstance(usage, dict) and usage:
+            self.usage = usage
+            self.tier = word(usage.get("service_tier")) or self.tier
+            self.final = not streamed or listed == [] or self._all_finished()
+
+    def _choice(self, choice: dict[str, Any]) -> None:
+        index = choice.get("index")
+        place = index if isinstance(index, int) else 0
+        self.seen.add(place)
+        reason = choice.get("finish_reason")
+        if reason:
+            self.finished.add(place)
+            self.at_limit = self.at_limit or reason == "length"
+        message = members(choice.get("delta") or choice.get("message"))
+        size = _generated(message)
+        self.generated += size
+        self.delivered = self.delivered or size > 0
+
+    def _all_finished(self) -> bool:
+        return self.seen <= self.finished and len(self.finished) >= self.choices
+
+    def reading(self) -> Reading:
+        """Say what is known now."""
+        facts = Reading(
+            terminal=self.ended,
+            readable=self.readable,
+            model=self.model,
+            terms=Terms(tier=self.tier),
+            upstream_id=self.id,
+            generated_bytes=self.generated,
+            delivered=self.delivered,
+            error=self.error,
+            stopped_at_limit=self.at_limit,
+        )
+        if self.usage is None:
+            return facts
+        is_anthropic = (self.model or "").startswith("anthropic/")
+        try:
+            usage = normalised(self.usage, long_writes=self.long_writes, marked_writes=is_anthropic)
+        except UnreadableCount:
+            return facts
+        is_zero = not prompt_tokens(usage) + output_tokens(usage)
+        complete = self.final and not (is_zero and self.delivered)
+        return replace(facts, portions=(Portion(self.model, usage),), complete=complete)
+
+
+def _generated(message: dict[str, Any]) -> int:
+    """Count the bytes of text, visible reasoning and tool input in a message or a piece of one."""
+    content = message.get("content")
+    size = text_bytes(content, message.get("refusal"), message.get("reasoning_content") or message.get("reasoning"))
+    if isinstance(content, list):
+        size += sum(text_bytes(part.get("text")) for part in map(members, content))
+    size += text_bytes(members(message.get("audio")).get("transcript"), members(message.get("audio")).get("data"))
+    calls = message.get("tool_calls")
+    listed = calls if isinstance(calls, list) else []
+    for call in [*map(members, listed), {"function": message.get("function_call")}]:
+        function, custom = members(call.get("function")), members(call.get("custom"))
+        size += text_bytes(function.get("name"), function.get("arguments"), custom.get("name"), custom.get("input"))
+        if isinstance(function.get("arguments"), dict):
+            size += json_bytes(function["arguments"])
+    return size
+
+
+def _new(asked: Parsed | None) -> _Chat:
+    if asked is None:
+        return _Chat()
+    return _Chat(asked.choices, Unit.CACHE_WRITE_12H in asked.prompt_units)
+
+
+class ChatScanner:
+    """Reads a reply that is one JSON body."""
+
+    __slots__ = ("_asked", "_body")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._asked, self._body = asked, bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the body."""
+        self._body += chunk
+
+    def result(self) -> Reading:
+        """Read the body as far as it came."""
+        chat = _new(self._asked)
+        found = read_object(bytes(self._body))
+        if found is None:
+            chat.readable = False
+        else:
+            chat.ended = True
+            chat.take(found, streamed=False)
+        return chat.reading()
+
+
+class ChatStreamScanner:
+    """Reads a reply that is a stream of chunks."""
+
+    __slots__ = ("_chat", "_sse")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._chat, self._sse = _new(asked), SseReader()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the stream."""
+        for event in self._sse.feed(chunk):
+            _take(self._chat, event)
+
+    def result(self) -> Reading:
+        """Say what is known now; an unfinished event counts if it can be read."""
+        pending = self._sse.pending()
+        if pending is None:
+            return self._chat.reading()
+        chat = copy.deepcopy(self._chat)
+        _take(chat, pending)
+        return chat.reading()
+
+
+def _take(chat: _Chat, event: Event) -> None:
+    if event.data.startswith(b"[DONE]"):
+        chat.ended = True
+    elif (found := read_object(event.data)) is not None:
+        chat.take(found, streamed=True)

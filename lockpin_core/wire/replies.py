@@ -1,0 +1,82 @@
+"""Replies read leniently: they are the provider's and pass as they are; what cannot be read is left out. Never raises.
+
+Knows JSON and numbers; knows no field of any format.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+MAX_COUNT = 10**15  # no provider counts more tokens in a reply
+
+_DIGITS = re.compile(r"[0-9]{1,16}(?:\.0+)?")
+
+
+class UnreadableCount(Exception):
+    """A usage figure that is no count. Stays inside this package: the usage it stands in counts as absent."""
+
+
+def read_object(data: bytes) -> dict[str, Any] | None:
+    """Read a JSON object, blank lines before it allowed; None where it is none."""
+    try:
+        found = json.loads(data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def members(value: object) -> dict[str, Any]:
+    """Give an object's members; anything else has none."""
+    return value if isinstance(value, dict) else {}
+
+
+def count(value: object) -> int:
+    """Read a count: a whole number, an integral float or a numeric string; null is 0. Raises UnreadableCount."""
+    if value is None:
+        return 0
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value.partition(".")[0])
+    elif isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise UnreadableCount
+    return value
+
+
+def first_count(*values: object) -> int:
+    """Read the first that is not null; 0 where all are."""
+    return count(next((value for value in values if value is not None), None))
+
+
+def word(value: object) -> str | None:
+    """Give a text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def text_bytes(*values: object) -> int:
+    """Count the UTF-8 bytes of those that are texts."""
+    return sum(len(value.encode("utf-8", "surrogatepass")) for value in values if isinstance(value, str))
+
+
+def json_bytes(value: object) -> int:
+    """Count the bytes of a value as JSON, without escapes where none are needed."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    except RecursionError:
+        return 0
+
+
+def error_type(error: object, *keys: str) -> str | None:
+    """Give the first of these members that names an error; "error" where it names nothing, None where there is none."""
+    if not error:
+        return None
+    for key in keys:
+        found = members(error).get(key)
+        if isinstance(found, str) and found:
+            return found[:100]
+        if isinstance(found, int) and not isinstance(found, bool):
+            return str(found)[:100]
+    return "error"

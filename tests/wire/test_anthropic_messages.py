@@ -1,0 +1,382 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.call import Parsed, Request, Rewrite, Terms
+from lockpin_core.errors import WireError
+from lockpin_core.usage import Unit
+from lockpin_core.wire.anthropic_messages import AnthropicMessages
+from lockpin_core.wire.anthropic_shapes import CLIENT_TOOL_TOKENS, TOOL_USE_TOKENS
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "anthropic_messages"
+WIRE = AnthropicMessages()
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def request(body: object, headers: dict[str, str] | None = None) -> Request:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Request("POST", "api.anthropic.com", "/v1/messages", headers or {}, raw)
+
+
+def parse(headers: dict[str, str] | None = None, **fields: object) -> Parsed:
+    return WIRE.parse(request({"model": "claude-sonnet-5-5", "max_tokens": 9, "messages": HELLO, **fields}, headers))
+
+
+def parse_blocks(*blocks: object) -> Parsed:
+    return parse(messages=[{"role": "user", "content": list(blocks)}])
+
+
+def refused(**fields: object) -> WireError:
+    with pytest.raises(WireError) as raised:
+        parse(**fields)
+    return raised.value
+
+
+def test_plain_request_is_read():
+    parsed = parse(stream=True)
+
+    assert parsed.model == "claude-sonnet-5-5"
+    assert parsed.streamed
+    assert parsed.output_limit == 9
+    assert parsed.choices == 1
+    assert parsed.asks_usage
+    assert parsed.output_settable
+    assert not parsed.attested
+    assert parsed.prompt_units == {Unit.INPUT}
+    assert parsed.output_units == {Unit.OUTPUT}
+    assert parsed.fees == {}
+    assert parsed.terms == Terms()
+
+
+def test_text_is_counted_by_its_bytes():
+    content = parse(messages=[{"role": "user", "content": "héllo"}], system="ab").content
+
+    keys = "modelclaude-sonnet-5-5max_tokens9messagesroleusercontentsystemab"
+    assert content.text_bytes == len(keys) + 6
+    assert content.messages == 2
+    assert content.strings == 11
+    assert content.schema_bytes == content.images == content.extra_tokens == 0
+    assert content.hidden is None
+
+
+@pytest.mark.parametrize("limit", [0, 1, 10**9])
+def test_limit_is_read_and_zero_is_legal(limit: int):
+    assert parse(max_tokens=limit).output_limit == limit
+
+
+def test_absent_limit_is_none():
+    assert WIRE.parse(request({"model": "m", "messages": []})).output_limit is None
+    assert parse(max_tokens=None).output_limit is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": -1},
+        {"max_tokens": 10.0},
+        {"max_tokens": "10"},
+        {"max_tokens": True},
+        {"max_tokens": 10**9 + 1},
+        {"max_tokens": [1]},
+        {"messages": None},
+        {"messages": "hello"},
+        {"messages": ["hello"]},
+        {"messages": [{"role": "user", "content": ["hello"]}]},
+        {"messages": [{"role": "user", "content": [{"type": 1}]}]},
+        {"model": None},
+        {"model": ""},
+        {"model": 7},
+        {"stream": "true"},
+        {"stream": 1},
+        {"tools": {"name": "x"}},
+        {"tools": ["x"]},
+        {"service_tier": 1},
+        {"speed": []},
+        {"maxTokens": 5},
+        {"Max_Tokens": 5},
+        {"MODEL": "x"},
+        {"toolS": []},
+    ],
+)
+def test_malformed_request_is_a_bad_request(fields: dict):
+    assert refused(**fields).code == "bad_request"
+
+
+def test_message_never_shows_text_of_the_request():
+    assert "SECRET" not in str(refused(max_tokens="SECRET"))
+    assert "SECRET" not in str(refused(messages=[{"role": "user", "content": ["SECRET"]}]))
+    assert str(refused(max_tokens=-1)) == "max_tokens is -1; a whole number from 0 to 1000000000 is allowed"
+
+
+@pytest.mark.parametrize("depth", [450, 100_000])
+def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
+    start, end = b'[{"type":"tool_result","tool_use_id":"t","content":', b"}]"
+    deep = b'{"model":"m","max_tokens":1,"messages":[{"content":' + start * depth + b"[]" + end * depth + b"}]}"
+
+    with pytest.raises(WireError, match="nested too deeply") as raised:
+        WIRE.parse(request(deep))
+
+    assert raised.value.code == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("mcp_servers", [{"type": "url", "url": "https://x", "name": "x"}]),
+        ("container", "c_1"),
+        ("container", {"skills": []}),
+        ("compaction", {"type": "summarize"}),
+        ("thread", {"type": "create"}),
+        ("fallbacks", "default"),
+        ("fallbacks", [{"model": "x"}]),
+        ("fallback_credit_token", {"token": "x"}),
+        ("billing_policy", {"type": "billing_policy", "bill_to": "user_profile"}),
+        ("context_management", {"edits": [{"type": "compact_20260112"}]}),
+        ("context_management", {"edits": [{"type": "new_edit_2027"}]}),
+        ("context_management", {"other": {}}),
+        ("brand_new", {"a": 1}),
+        ("brand_new", ["a"]),
+        ("thinking", {"type": "enabled", "new": {"a": 1}}),
+    ],
+)
+def test_field_that_cannot_be_bounded_is_unpriced(field: str, value: object):
+    error = refused(**{field: value})
+
+    assert error.code == "unpriced_tool"
+    name = "compact_20260112" if "compact" in str(value) else field
+    assert name in str(error) or "new_edit_2027" in str(error) or "other" in str(error) or '"new"' in str(error)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "web_search_20250305",
+        "web_fetch_20260318",
+        "code_execution_20250825",
+        "tool_search_tool_regex_20251119",
+        "tool_search_tool_bm25",
+        "advisor_20260301",
+        "mcp_toolset",
+        "browser_toolset_20260801",
+        "computer_toolset_20260801",
+        "bash_20990101",
+        "something_new",
+    ],
+)
+def test_tool_that_the_provider_runs_is_unpriced(kind: str):
+    error = refused(tools=[{"type": kind, "name": "x"}])
+
+    assert error.code == "unpriced_tool"
+    assert kind in str(error)
+
+
+def test_field_that_only_shrinks_or_is_empty_passes():
+    edits = [
+        {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}, "exclude_tools": ["a"]},
+        {"type": "clear_thinking_20251015", "keep": "all"},
+    ]
+
+    parsed = parse(context_management={"edits": edits}, mcp_servers=[], container=None, fallback_credit_token="t", x=1)
+
+    assert parsed.content.hidden is None
+
+
+def test_custom_tool_counts_as_schema_by_its_bytes():
+    tools = [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {"cache_control": {}}}}]
+
+    parsed = parse(tools=tools)
+
+    assert parsed.content.schema_bytes == len(json.dumps(tools))
+    assert parsed.content.extra_tokens == TOOL_USE_TOKENS
+    assert parsed.content.text_bytes == parse(tools=[]).content.text_bytes
+    assert parsed.prompt_units == {Unit.INPUT}
+
+
+@pytest.mark.parametrize(("kind", "tokens"), CLIENT_TOOL_TOKENS.items())
+def test_tool_of_the_client_that_the_provider_defines_gets_an_allowance(kind: str, tokens: int):
+    tool = {"type": kind, "name": "x", "cache_control": {"type": "ephemeral"}}
+
+    assert parse(tools=[tool, tool]).content.extra_tokens == TOOL_USE_TOKENS + 2 * tokens
+
+
+def test_image_is_one_image_and_its_bytes_are_no_text():
+    data = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 9000}}
+    url = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
+    file = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
+
+    content = parse_blocks(data, url, file).content
+
+    assert content.images == 3
+    assert content.text_bytes < 500
+    assert content.hidden is None
+
+
+def test_image_inside_a_tool_result_is_an_image():
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 9000}}
+
+    content = parse_blocks({"type": "tool_result", "tool_use_id": "t", "content": [image]}).content
+
+    assert content.images == 1
+    assert content.text_bytes < 500
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64", "media_type": "application/pdf", "data": "A" * 9000},
+        {"type": "url", "url": "https://x/y.pdf"},
+        {"type": "file", "file_id": "file_1"},
+    ],
+)
+def test_document_that_the_body_does_not_show_hides_input(source: dict):
+    content = parse_blocks({"type": "document", "source": source}).content
+
+    assert content.hidden == "document"
+    assert content.text_bytes < 500
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "text", "media_type": "text/plain", "data": "x" * 900},
+        {"type": "content", "content": "x" * 900},
+        {"type": "content", "content": [{"type": "text", "text": "x" * 900}]},
+    ],
+)
+def test_document_of_text_is_counted(source: dict):
+    content = parse_blocks({"type": "document", "source": source, "citations": {"enabled": True}}).content
+
+    assert content.hidden is None
+    assert 900 < content.text_bytes < 1300
+
+
+def test_unknown_source_is_unpriced():
+    assert refused(messages=[{"content": [{"type": "image", "source": {"type": "cloud"}}]}]).code == "unpriced_tool"
+
+
+def test_tool_input_is_counted_as_json():
+    with_input = parse_blocks({"type": "tool_use", "id": "i", "name": "n", "input": {"a": ["\n", [1]]}}).content
+    without = parse_blocks({"type": "tool_use", "id": "i", "name": "n", "input": {}}).content
+
+    assert with_input.text_bytes - without.text_bytes == len('{"a": ["\\n", [1]]}') - 2
+
+
+def test_tool_reference_counts_its_tool_again():
+    tool = {"name": "f", "description": "d" * 100, "input_schema": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference", "tool_name": "f"}]}
+
+    twice = parse(tools=[tool], messages=[{"role": "user", "content": [result]}]).content
+    unknown = parse(messages=[{"role": "user", "content": [result]}]).content
+
+    assert twice.schema_bytes == len(json.dumps([tool])) + len(json.dumps(tool))
+    assert twice.hidden is None
+    assert unknown.hidden == "tool_reference"
+
+
+@pytest.mark.parametrize(
+    "kind", ["server_tool_use", "web_search_tool_result", "mcp_tool_use", "compaction", "new_block"]
+)
+def test_block_that_cannot_be_bounded_is_unpriced(kind: str):
+    error = refused(messages=[{"role": "assistant", "content": [{"type": kind}]}])
+
+    assert error.code == "unpriced_tool"
+    assert kind in str(error)
+
+
+FIVE, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "units"),
+    [
+        ({"cache_control": FIVE}, {Unit.INPUT, Unit.CACHE_WRITE_5M}),
+        ({"cache_control": {**FIVE, "ttl": "5m"}}, {Unit.INPUT, Unit.CACHE_WRITE_5M}),
+        ({"cache_control": HOUR}, {Unit.INPUT, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H}),
+        ({"cache_control": None}, {Unit.INPUT}),
+        (
+            {"system": [{"type": "text", "text": "x", "cache_control": HOUR}]},
+            {Unit.INPUT, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H},
+        ),
+        (
+            {"tools": [{"name": "x", "input_schema": {}, "cache_control": FIVE}]},
+            {Unit.INPUT, Unit.CACHE_WRITE_5M},
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "tool_result",
+                                "tool_use_id": "t",
+                                "content": [{"type": "text", "text": "x", "cache_control": HOUR}],
+                            }
+                        ],
+                    }
+                ]
+            },
+            {Unit.INPUT, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H},
+        ),
+    ],
+)
+def test_cache_marks_anywhere_widen_what_a_prompt_may_be_billed_as(fields: dict, units: set[Unit]):
+    assert parse(**fields).prompt_units == units
+
+
+def test_unknown_cache_lifetime_is_unpriced():
+    assert refused(cache_control={"type": "ephemeral", "ttl": "24h"}).code == "unpriced_tool"
+    assert refused(cache_control={"type": "eternal"}).code == "unpriced_tool"
+
+
+def test_terms_are_read():
+    assert parse(service_tier="standard_only", speed="fast", inference_geo="us").terms == Terms(
+        "standard_only", "fast", "us"
+    )
+
+
+def test_plan_login_is_attested():
+    parsed = parse(headers={"authorization": "Bearer sk-ant-oat01-abc"})
+
+    assert (parsed.attested, parsed.subscription, parsed.output_settable) == (True, True, False)
+
+
+@pytest.mark.parametrize("headers", [{"authorization": "Bearer sk-ant-api03-x"}, {"x-api-key": "sk-ant-api03-x"}, {}])
+def test_api_key_is_not_attested(headers: dict):
+    assert not parse(headers=headers).attested
+
+
+def test_absent_or_null_limit_is_set_and_no_other_byte_changes():
+    raw = b'{ "model" : "m",\n "max_tokens" : null , "messages": [ ] , "x": 1.50, "y": "\\u00e4\xc3\xa4" }'
+
+    assert WIRE.rewrite(request(raw), Rewrite(max_output=77)) == raw.replace(b"null", b"77")
+    assert WIRE.rewrite(request(b'{"model":"m" }'), Rewrite(max_output=7)) == b'{"max_tokens":7,"model":"m" }'
+    assert WIRE.rewrite(request(raw), Rewrite(ask_usage=True)) == raw
+
+
+def test_thinking_budget_stays_below_the_limit():
+    raw = b'{"max_tokens": 9000, "thinking": {"type": "enabled", "budget_tokens": 8000 }}'
+
+    changed = WIRE.rewrite(request(raw), Rewrite(max_output=4096))
+
+    assert changed == b'{"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 4095 }}'
+    assert WIRE.rewrite(request(raw), Rewrite(max_output=8001)) == raw.replace(b"9000", b"8001")
+    with pytest.raises(WireError):
+        WIRE.rewrite(request(raw), Rewrite(max_output=1024))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(DATA.glob("anthropic_error_*.json")) if "expect" not in path.name],
+    ids=lambda path: path.name,
+)
+def test_code_of_an_error_body_is_read(path: Path):
+    wanted = json.loads(path.with_name(f"{path.name}.expect.json").read_text())["error_type"]
+
+    assert WIRE.error_code(path.read_bytes()) == wanted
+
+
+def test_body_without_an_error_has_no_code():
+    assert WIRE.error_code(b"<html>") is None
+    assert WIRE.error_code(b"{}") is None

@@ -1,0 +1,365 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.call import Parsed, Portion, Reading, Request, Terms
+from lockpin_core.usage import Unit, add, nonzero
+from lockpin_core.wire import wire_named
+from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "anthropic_messages"
+UNITS = {
+    "input_uncached": Unit.INPUT,
+    "cache_read": Unit.CACHE_READ,
+    "cache_write_5m": Unit.CACHE_WRITE_5M,
+    "cache_write_1h": Unit.CACHE_WRITE_1H,
+    "output": Unit.OUTPUT,
+}
+REPLIES = sorted(
+    path
+    for path in DATA.iterdir()
+    if "error_4" not in path.name and "error_5" not in path.name and not path.name.endswith(".expect.json")
+)
+STREAMS = [path for path in REPLIES if ".sse" in path.name]
+
+
+def body_of(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def expected(path: Path) -> dict:
+    return json.loads(path.with_name(f"{path.name}.expect.json").read_text())
+
+
+def units(usage: dict) -> dict[Unit, int]:
+    found = {unit: usage[key] for key, unit in UNITS.items() if usage[key]}
+    searches = usage["server_tool_calls"].get("web_search", 0)
+    return found | ({Unit.WEB_SEARCH: searches} if searches else {})
+
+
+def read(body: bytes, *, streamed: bool = True, size: int = 0, asked: Parsed | None = None) -> Reading:
+    scanner = MessageStreamScanner(asked) if streamed else MessageScanner(asked)
+    for start in range(0, len(body), size or len(body) or 1):
+        scanner.feed(body[start : start + (size or len(body))])
+    return scanner.result()
+
+
+def total(reading: Reading) -> dict[Unit, int]:
+    usage: dict[Unit, int] = {}
+    for portion in reading.portions:
+        usage = add(usage, portion.usage)
+    return nonzero(usage)
+
+
+def sse(*events: dict) -> bytes:
+    return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+def start(**usage: object) -> dict:
+    return {"type": "message_start", "message": {"id": "msg_1", "model": "claude-sonnet-5-5", "usage": usage}}
+
+
+def text(piece: str) -> dict:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+
+
+def totals(stop_reason: str | None = "end_turn", **usage: object) -> dict:
+    return {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage}
+
+
+STOP = {"type": "message_stop"}
+
+
+@pytest.mark.parametrize("path", REPLIES, ids=lambda path: path.name)
+def test_sample_reads_as_expected(path: Path):
+    wanted = expected(path)
+
+    reading = read(body_of(path), streamed=".sse" in path.name)
+
+    assert reading.readable
+    assert reading.complete == wanted["complete"]
+    assert total(reading) == units(wanted["usage"])
+    assert reading.error == wanted.get("error_type")
+    if "model" in wanted:
+        assert reading.model == wanted["model"]
+    assert reading.terms.tier == wanted.get("service_tier", reading.terms.tier)
+    assert reading.terms.geo == wanted.get("inference_geo", reading.terms.geo)
+    assert reading.terms.speed == wanted.get("speed")
+    for model, usage in wanted.get("per_model", {}).items():
+        assert Portion(model, units(usage)) in reading.portions
+
+
+def test_facts_beside_the_usage_are_read():
+    reading = read(body_of(DATA / "anthropic_messages_stream_thinking_tooluse.sse"))
+
+    assert reading.upstream_id == "msg_01B2stream"
+    assert reading.terms == Terms("standard", None, "global")
+    assert reading.terminal
+    assert reading.delivered
+    assert not reading.hidden_thinking
+    thinking, shown = "I should read the file first.", "Reading the file… 日本語"
+    tool = '{"path": "src/main.py"}'
+    assert reading.generated_bytes == len((thinking + shown + tool).encode())
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
+def test_stream_cut_anywhere_is_complete_only_with_the_final_usage(path: Path):
+    body = body_of(path)
+    whole = read(body)
+    scanner = MessageStreamScanner()
+    for end in range(len(body)):
+        reading = scanner.result()
+        has_final = b"message_delta" in body[:end] and b"}}" in body[:end].rpartition(b"message_delta")[2]
+        assert not reading.complete or has_final
+        assert not reading.complete or reading.portions == whole.portions
+        assert not reading.terminal or body[:end].rstrip().endswith(b'{"type":"message_stop"}')
+        scanner.feed(body[end : end + 1])
+
+    assert scanner.result() == whole
+
+
+def test_prompt_is_stated_by_the_first_event():
+    reading = read(body_of(DATA / "anthropic_messages_stream_cut_after_start.sse"))
+
+    assert reading.prompt_stated
+    assert not reading.complete
+    assert not reading.terminal
+
+
+def test_f01_running_totals_replace_and_never_add():
+    stream = (
+        b'event: message_start\ndata: {"type": "message_start", "message": {"usage": {"input_tokens": 25, '
+        b'"output_tokens": 1}}}\n\nevent: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": '
+        b'"end_turn"}, "usage": {"output_tokens": 15}}\n\nevent: message_stop\ndata: {"type": "message_stop"}\n\n'
+    )
+
+    reading = read(stream)
+
+    assert reading.complete
+    assert total(reading) == {Unit.INPUT: 25, Unit.OUTPUT: 15}
+
+
+def test_f05_input_that_grows_during_the_stream_counts_as_last_stated():
+    stream = sse(
+        start(input_tokens=100, output_tokens=1),
+        {"type": "message_delta", "usage": {"input_tokens": 2600, "cache_read_input_tokens": 500, "output_tokens": 60}},
+        STOP,
+    )
+
+    reading = read(stream)
+
+    assert reading.complete
+    assert total(reading) == {Unit.INPUT: 2600, Unit.CACHE_READ: 500, Unit.OUTPUT: 60}
+
+
+def test_f07_cut_stream_tells_the_bytes_that_were_relayed():
+    stream = sse(start(input_tokens=10, output_tokens=1), text("x" * 100), text("y" * 100), text("é" * 50))
+
+    reading = read(stream)
+
+    assert not reading.complete
+    assert reading.generated_bytes == 300
+    assert reading.prompt_stated
+
+
+def test_f08_zero_reported_with_nothing_delivered_is_a_measured_zero():
+    reading = read(sse(start(input_tokens=0, output_tokens=0), totals(input_tokens=0, output_tokens=0), STOP))
+
+    assert reading.complete
+    assert total(reading) == {}
+
+
+def test_f08_zero_reported_with_output_delivered_is_no_usage():
+    stream = sse(start(input_tokens=0, output_tokens=0), text("hi"), totals(input_tokens=0, output_tokens=0), STOP)
+
+    reading = read(stream)
+
+    assert not reading.complete
+    assert reading.terminal
+
+
+def test_f08_initial_zero_then_cut_is_unknown():
+    reading = read(sse(start(input_tokens=0, output_tokens=0), text("hi")))
+
+    assert not reading.complete
+    assert not reading.prompt_stated
+
+
+def test_f14_search_fee_of_a_stream_is_counted():
+    stream = sse(
+        start(input_tokens=9548, output_tokens=1),
+        totals(output_tokens=528, server_tool_use={"web_search_requests": 1}),
+        STOP,
+    )
+
+    assert total(read(stream)) == {Unit.INPUT: 9548, Unit.OUTPUT: 528, Unit.WEB_SEARCH: 1}
+
+
+def test_d02_cache_reads_stand_beside_the_input():
+    usage = {
+        "input_tokens": 19,
+        "cache_read_input_tokens": 39000,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": 100,
+    }
+
+    reading = read(json.dumps({"type": "message", "usage": usage}).encode(), streamed=False)
+
+    assert total(reading) == {Unit.INPUT: 19, Unit.CACHE_READ: 39000, Unit.OUTPUT: 100}
+
+
+def test_d05_cache_writes_are_split_by_lifetime():
+    usage = {
+        "input_tokens": 0,
+        "cache_creation_input_tokens": 1000000,
+        "cache_creation": {"ephemeral_5m_input_tokens": 600000, "ephemeral_1h_input_tokens": 400000},
+        "output_tokens": 0,
+    }
+    message = {"type": "message", "content": [{"type": "text", "text": "ok"}], "usage": usage}
+
+    reading = read(json.dumps(message).encode(), streamed=False)
+
+    assert reading.complete
+    assert total(reading) == {Unit.CACHE_WRITE_5M: 600000, Unit.CACHE_WRITE_1H: 400000}
+
+
+def asked_hour() -> Parsed:
+    block = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [block]}]}
+    return wire_named("anthropic_messages").parse(Request("POST", "h", "/v1/messages", {}, json.dumps(body).encode()))
+
+
+def test_writes_without_a_split_are_the_dearest_that_were_asked_for():
+    stream = sse(start(input_tokens=1, cache_creation_input_tokens=70, output_tokens=1), totals(output_tokens=2), STOP)
+
+    assert total(read(stream))[Unit.CACHE_WRITE_5M] == 70
+    assert total(read(stream, asked=asked_hour()))[Unit.CACHE_WRITE_1H] == 70
+
+
+def test_writes_beyond_the_split_are_the_dearest():
+    split = {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 5}
+    stream = sse(
+        start(input_tokens=1, cache_creation_input_tokens=15, cache_creation=split, output_tokens=1),
+        totals(cache_creation_input_tokens=35, output_tokens=2),
+        STOP,
+    )
+
+    assert total(read(stream)) == {Unit.INPUT: 1, Unit.CACHE_WRITE_5M: 10, Unit.CACHE_WRITE_1H: 25, Unit.OUTPUT: 2}
+
+
+def test_top_level_larger_than_its_passes_wins():
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 50,
+        "iterations": [{"type": "message", "input_tokens": 80, "output_tokens": 60, "model": "claude-sonnet-5-5"}],
+    }
+    message = {"type": "message", "model": "claude-sonnet-5-5", "usage": usage}
+
+    reading = read(json.dumps(message).encode(), streamed=False)
+
+    assert reading.portions == (Portion("claude-sonnet-5-5", {Unit.INPUT: 100, Unit.OUTPUT: 60}),)
+
+
+def test_error_after_the_final_usage_is_complete_and_says_the_error():
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    reading = read(sse(start(input_tokens=5, output_tokens=1), totals(output_tokens=7), error))
+
+    assert reading.complete
+    assert reading.error == "overloaded_error"
+
+
+def test_totals_without_a_reason_to_stop_are_not_final():
+    reading = read(sse(start(input_tokens=5, output_tokens=1), text("hi"), totals(None, output_tokens=7)))
+
+    assert not reading.complete
+    assert total(reading) == {Unit.INPUT: 5, Unit.OUTPUT: 7}
+
+
+def test_end_without_usage_is_terminal_and_not_complete():
+    reading = read(sse(start(input_tokens=5, output_tokens=1), text("hi"), STOP))
+
+    assert reading.terminal
+    assert not reading.complete
+    assert reading.prompt_stated
+
+
+@pytest.mark.parametrize("bad", [-1, True, 1.5, "1.5", "x", [1], 10**16])
+def test_unreadable_count_makes_the_usage_absent(bad: object):
+    reading = read(sse(start(input_tokens=5, output_tokens=1), totals(output_tokens=bad), STOP))
+
+    assert not reading.complete
+    assert reading.portions == ()
+
+
+def block(kind: str, **fields: object) -> dict:
+    return {"type": "content_block_start", "index": 0, "content_block": {"type": kind, **fields}}
+
+
+def thinking(piece: str, index: int = 0) -> dict:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": "thinking_delta", "thinking": piece}}
+
+
+SIGNATURE = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "abc"}}
+
+
+@pytest.mark.parametrize(
+    ("events", "hidden"),
+    [
+        ([block("thinking", thinking="", signature="")], True),
+        ([block("thinking", thinking="", signature=""), SIGNATURE], True),
+        ([block("thinking", thinking="", signature=""), thinking("hm")], False),
+        ([block("thinking", thinking=""), thinking("hm", index=1)], True),
+        ([block("redacted_thinking", data="xyz")], True),
+        ([block("redacted_thinking", data="xyz"), thinking("hm", index=1)], True),
+        ([block("text", text="")], False),
+    ],
+)
+def test_thinking_without_its_text_is_hidden(events: list[dict], hidden: bool):
+    assert read(sse(start(input_tokens=5, output_tokens=1), *events)).hidden_thinking is hidden
+
+
+def test_stop_at_the_limit_is_noted():
+    stream = sse(start(input_tokens=5, output_tokens=1), totals("max_tokens", output_tokens=7), STOP)
+
+    assert read(stream).stopped_at_limit
+    assert not read(sse(start(input_tokens=5), totals("end_turn", output_tokens=7), STOP)).stopped_at_limit
+
+
+def test_events_without_names_are_read_by_their_type():
+    stream = b"".join(
+        f"data: {json.dumps(event)}\r\n\r\n".encode()
+        for event in (start(input_tokens=5, output_tokens=1), totals(output_tokens=7), STOP)
+    )
+
+    assert read(stream).complete
+
+
+def test_error_object_in_a_200_body_is_an_error():
+    reading = read(b'{"type":"error","error":{"type":"overloaded_error","message":"x"}}', streamed=False)
+
+    assert reading.error == "overloaded_error"
+    assert not reading.complete
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"usage": {"output', b"\xff\xfe"])
+def test_body_that_is_no_object_is_unreadable(body: bytes):
+    reading = read(body, streamed=False)
+
+    assert not reading.readable
+    assert not reading.complete
+
+
+def test_message_counts_what_it_generated():
+    content = [
+        {"type": "thinking", "thinking": "abc", "signature": "s"},
+        {"type": "text", "text": "ü"},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}},
+    ]
+    message = {"type": "message", "content": content, "usage": {"input_tokens": 1, "output_tokens": 9}}
+
+    reading = read(json.dumps(message).encode(), streamed=False)
+
+    assert reading.generated_bytes == 3 + 2 + len('{"a": 1}')
+    assert reading.delivered

@@ -1,0 +1,263 @@
+"""What every wire promises, run over all of them."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockpin_core.call import Parsed, Refusal, Request, Rewrite
+from lockpin_core.errors import WireError
+from lockpin_core.wire import WIRES, wire_named
+from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.sse import SseReader
+
+WORDS = st.sampled_from(["type", "text", "content", "role", "tools", "max_tokens", "stream"]) | st.text(max_size=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**20) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+each_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+
+# Values that a field was never meant to have.
+NASTY = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x",
+    "\ud800",
+    [],
+    [1],
+    [[]],
+    {},
+    {"a": {}},
+    {"type": ["x"]},
+    {"type": "text"},
+)
+TEXT_PART = {"type": "text", "text": "hé", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
+RICH = {
+    "anthropic_messages": {
+        "model": "m",
+        "max_tokens": 9,
+        "stream": True,
+        "system": [TEXT_PART],
+        "tools": [
+            {"name": "f", "input_schema": {"type": "object"}, "allowed_callers": ["direct"]},
+            {"type": "bash_20250124", "name": "bash"},
+        ],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024, "block_binding": {"a": 1}},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}},
+        "context_management": {"edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "a", "value": 1}}]},
+        "metadata": {"user_id": "u"},
+        "stop_sequences": ["a"],
+        "service_tier": "auto",
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": [
+                    TEXT_PART,
+                    {"type": "thinking", "thinking": "t", "signature": "s"},
+                    {"type": "tool_use", "id": "i", "name": "f", "input": {"a": [1]}, "caller": {"type": "direct"}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "i",
+                        "content": [IMAGE, {"type": "tool_reference", "tool_name": "f"}],
+                    },
+                    {
+                        "type": "document",
+                        "source": {"type": "content", "content": [IMAGE]},
+                        "citations": {"enabled": True},
+                    },
+                ],
+            },
+        ],
+    },
+    "openai_chat": {
+        "model": "m",
+        "max_tokens": 9,
+        "n": 2,
+        "stream": True,
+        "stream_options": {"include_usage": False},
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}},
+        "modalities": ["text", "audio"],
+        "audio": {"voice": {"id": "v"}, "format": "wav"},
+        "prediction": {"type": "content", "content": [{"type": "text", "text": "p"}]},
+        "prompt_cache_options": {"mode": "explicit", "ttl": "30m"},
+        "prompt_cache_retention": "24h",
+        "logit_bias": {"1": 1},
+        "messages": [
+            {"role": "user", "content": [TEXT_PART, {"type": "image_url", "image_url": {"url": "u", "detail": "low"}}]},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "A", "format": "wav"}}]},
+            {
+                "role": "assistant",
+                "audio": {"id": "a"},
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+        ],
+    },
+}
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+def mutations(tree: object) -> Iterator[object]:
+    """Give the tree with each of its nodes replaced by each nasty value, one at a time."""
+    yield from NASTY
+    match tree:
+        case dict():
+            for key, item in tree.items():
+                yield from ({**tree, key: other} for other in mutations(item))
+        case list():
+            for place, item in enumerate(tree):
+                yield from ([*tree[:place], other, *tree[place + 1 :]] for other in mutations(item))
+
+
+def request(body: bytes) -> Request:
+    return Request("POST", "h", "/p", {}, body)
+
+
+@each_wire
+@settings(max_examples=150, deadline=None)
+@given(body=st.binary(max_size=60))
+def test_parse_raises_wire_error_only_on_any_bytes(wire: Wire, body: bytes):
+    with pytest.raises(WireError) as refused:
+        wire.parse(request(body))
+
+    assert refused.value.code == "bad_request"
+
+
+def parsed_or_code(wire: Wire, body: object) -> str:
+    try:
+        parsed = wire.parse(request(json.dumps(body).encode()))
+    except WireError as error:
+        assert len(str(error)) < 300
+        return error.code
+    assert isinstance(parsed, Parsed)
+    assert parsed.content.nfc_bytes >= parsed.content.text_bytes >= 0
+    return "parsed"
+
+
+@each_wire
+def test_parse_raises_wire_error_only_whatever_stands_in_a_field(wire: Wire):
+    found = {parsed_or_code(wire, body) for body in mutations(RICH[wire.name])}
+
+    assert parsed_or_code(wire, RICH[wire.name]) == "parsed"
+    assert found == {"parsed", "bad_request", "unpriced_tool"}
+
+
+@each_wire
+@settings(max_examples=60, deadline=None)
+@given(body=st.dictionaries(WORDS, JSON, max_size=4))
+def test_parse_raises_wire_error_only_on_any_json(wire: Wire, body: dict):
+    parsed_or_code(wire, {"model": "m", "messages": [body], **body})
+
+
+@each_wire
+@settings(max_examples=150, deadline=None)
+@given(
+    more=st.dictionaries(WORDS.filter(lambda key: key not in ("model", "messages")), JSON, max_size=4),
+    limit=st.integers(1, 10**6),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 0, 3, "\t"]),
+    asks=st.booleans(),
+)
+def test_rewrite_changes_what_it_was_asked_and_nothing_else(
+    wire: Wire, more: dict, limit: int, ascii_only: bool, indent: int | str | None, asks: bool
+):
+    more.pop("thinking", None)
+    body = {"messages": [{"role": "user", "content": "é\u2028"}], **more, "model": "m"}
+    raw = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
+    body = json.loads(raw)
+
+    changed = wire.rewrite(request(raw), Rewrite(limit, asks), output_field="max_tokens")
+
+    after = json.loads(changed)
+    touched = {key for key in {*body, *after} if body.get(key, "absent") != after.get(key, "absent")}
+    assert touched <= {"max_tokens", "max_completion_tokens", "stream_options"}
+    assert limit in (after.get("max_tokens"), after.get("max_completion_tokens"))
+    kept = json.dumps(body["messages"], ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
+    assert indent is not None or kept in changed
+    if asks and wire.usage_filter():
+        assert after["stream_options"]["include_usage"] is True
+
+
+@each_wire
+@pytest.mark.parametrize("streamed", [True, False])
+@settings(max_examples=150, deadline=None)
+@given(chunks=st.lists(st.binary(max_size=40) | JSON.map(lambda v: b"data: " + json.dumps(v).encode() + b"\n\n")))
+def test_scanner_never_raises_and_does_not_mind_chunks(wire: Wire, streamed: bool, chunks: list[bytes]):
+    whole, single = wire.scanner(streamed=streamed), wire.scanner(streamed=streamed)
+    body = b"".join(chunks)
+    whole.feed(body)
+    for i in range(len(body)):
+        single.feed(body[i : i + 1])
+        if i % 16 == 0:
+            single.result()
+
+    assert single.result() == whole.result() == whole.result()
+
+
+@each_wire
+def test_scanner_never_raises_whatever_stands_in_an_event(wire: Wire):
+    streams = [*(DATA / wire.name).glob("*thinking_tooluse.sse"), *(DATA / wire.name).glob("sse_crlf_split.sse")]
+    events = [event.data for path in streams for event in SseReader().feed(path.read_bytes())]
+    assert len(events) > 5
+    start = wire.scanner(streamed=True)
+    for data in events:
+        for event in mutations(json.loads(data) if data.startswith(b"{") else []):
+            scanner = copy.deepcopy(start)
+            scanner.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+            reading = scanner.result()
+            assert all(count >= 0 for portion in reading.portions for count in portion.usage.values())
+        start.feed(b"data: " + data + b"\n\n")
+
+
+@each_wire
+def test_scanner_never_raises_whatever_stands_in_a_body(wire: Wire):
+    for path in (DATA / wire.name).glob("*.json"):
+        if ".expect" not in path.name and path.stat().st_size < 2000:
+            for body in mutations(json.loads(path.read_bytes())):
+                scanner = wire.scanner(streamed=False)
+                scanner.feed(json.dumps(body).encode())
+                scanner.result()
+
+
+@each_wire
+@settings(max_examples=150, deadline=None)
+@given(body=st.binary(max_size=30) | JSON.map(lambda value: json.dumps({"error": value}).encode()))
+def test_error_code_never_raises(wire: Wire, body: bytes):
+    assert isinstance(wire.error_code(body), str | None)
+
+
+@each_wire
+def test_refusal_is_json_with_the_message_and_the_lockpin_object(wire: Wire):
+    reply = wire.refuse(Refusal("budget_exceeded", 402, "lockpin: too much"), {"code": "budget_exceeded", "call": "c"})
+
+    body = json.loads(reply.body)
+    assert reply.status == 402
+    assert reply.headers["x-should-retry"] == "false"
+    assert body["error"]["message"] == "lockpin: too much"
+    assert body["lockpin"] == {"code": "budget_exceeded", "call": "c"}
+
+
+def test_wires_have_different_names_and_are_found_by_them():
+    assert [wire_named(wire.name) for wire in WIRES] == list(WIRES)
+    assert len({wire.name for wire in WIRES}) == len(WIRES)
+    assert all(wire.min_output >= 1 and wire.cut_rule in ("observed", "hold") for wire in WIRES)

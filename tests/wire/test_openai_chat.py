@@ -1,0 +1,361 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.call import Parsed, Request, Rewrite, Terms
+from lockpin_core.errors import WireError
+from lockpin_core.usage import Unit
+from lockpin_core.wire.openai_chat import OpenAIChat
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "openai_chat"
+WIRE = OpenAIChat()
+HELLO = [{"role": "user", "content": "hello"}]
+SHORT = {Unit.INPUT, Unit.CACHE_WRITE_30M}
+LONG = SHORT | {Unit.CACHE_WRITE_12H}
+
+
+def request(body: object) -> Request:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Request("POST", "api.openai.com", "/v1/chat/completions", {}, raw)
+
+
+def parse(**fields: object) -> Parsed:
+    return WIRE.parse(request({"model": "gpt-5.5", "messages": HELLO, **fields}))
+
+
+def parse_parts(*parts: object) -> Parsed:
+    return parse(messages=[{"role": "user", "content": list(parts)}])
+
+
+def refused(**fields: object) -> WireError:
+    with pytest.raises(WireError) as raised:
+        parse(**fields)
+    return raised.value
+
+
+def test_plain_request_is_read():
+    parsed = parse()
+
+    assert parsed.model == "gpt-5.5"
+    assert not parsed.streamed
+    assert parsed.output_limit is None
+    assert parsed.choices == 1
+    assert parsed.extra_output == 0
+    assert parsed.output_settable
+    assert parsed.asks_usage
+    assert parsed.prompt_units == SHORT
+    assert parsed.output_units == {Unit.OUTPUT}
+    assert parsed.terms == Terms()
+
+
+def test_text_is_counted_by_its_bytes():
+    content = parse(messages=[{"role": "user", "content": [{"type": "text", "text": "héllo"}]}]).content
+
+    keys = "modelgpt-5.5messagesroleusercontenttypetexttext"
+    assert content.text_bytes == len(keys) + 6
+    assert content.strings == 10
+    assert content.messages == 1
+
+
+@pytest.mark.parametrize("field", ["max_completion_tokens", "max_tokens"])
+def test_either_limit_is_read(field: str):
+    assert parse(**{field: 5}).output_limit == 5
+    assert parse(**{field: None}).output_limit is None
+
+
+def test_newer_limit_wins_over_a_null():
+    assert parse(max_tokens=None, max_completion_tokens=5).output_limit == 5
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": 5, "max_completion_tokens": 5},
+        {"max_tokens": 0, "max_completion_tokens": 5},
+        {"max_tokens": -1},
+        {"max_completion_tokens": 1.0},
+        {"max_completion_tokens": "5"},
+        {"max_completion_tokens": True},
+        {"max_completion_tokens": 10**10},
+        {"n": 0},
+        {"n": 129},
+        {"n": "2"},
+        {"n": 2.0},
+        {"best_of": -1},
+        {"messages": {}},
+        {"messages": [1]},
+        {"model": []},
+        {"stream": "yes"},
+        {"stream": True, "stream_options": [1]},
+        {"stream": True, "stream_options": {"include_usage": "true"}},
+        {"stream": True, "stream_options": {"includeUsage": True, "include_usage": 1}},
+        {"service_tier": 3},
+        {"modalities": "audio"},
+        {"maxTokens": 5},
+        {"MAX_COMPLETION_TOKENS": 5},
+        {"N": 4},
+        {"tools": {}},
+        {"tools": [1]},
+    ],
+)
+def test_malformed_request_is_a_bad_request(fields: dict):
+    assert refused(**fields).code == "bad_request"
+
+
+@pytest.mark.parametrize("depth", [450, 100_000])
+def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
+    deep = b'{"model":"m","messages":[{"reasoning_details":' + b"[" * depth * 3 + b"]" * depth * 3 + b"}]}"
+
+    with pytest.raises(WireError, match="nested too deeply"):
+        WIRE.parse(request(deep))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"web_search_options": {}},
+        {"plugins": [{"id": "web"}]},
+        {"models": ["a", "b"]},
+        {"provider": {"sort": "price"}},
+        {"reasoning": {"max_tokens": {"a": 1}}},
+        {"brand_new": {"a": 1}},
+        {"brand_new": [1]},
+        {"tools": [{"type": "web_search"}]},
+        {"tools": [{"type": "mcp", "server_label": "x"}]},
+        {"tools": [{"type": "something_new"}]},
+        {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
+        {"messages": [{"role": "user", "content": "x", "brand_new": {"a": 1}}]},
+        {"modalities": ["video"]},
+        {"prompt_cache_options": {"ttl": "7d"}},
+        {"prompt_cache_retention": "7d"},
+        {"model": "gpt-4o-search-preview-2025-03-11"},
+        {"model": "gpt-5-search-api"},
+        {"response_format": {"type": "something_new"}},
+    ],
+)
+def test_what_cannot_be_bounded_is_unpriced(fields: dict):
+    assert refused(**fields).code == "unpriced_tool"
+
+
+def test_choices_multiply():
+    assert parse(n=3).choices == 3
+    assert parse(n=None).choices == 1
+    assert parse(n=2, best_of=5).choices == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "asks"),
+    [
+        ({}, True),
+        ({"stream": False}, True),
+        ({"stream": True}, False),
+        ({"stream": True, "stream_options": None}, False),
+        ({"stream": True, "stream_options": {"include_usage": False}}, False),
+        ({"stream": True, "stream_options": {"include_usage": True}}, True),
+    ],
+)
+def test_stream_asks_for_usage_or_not(fields: dict, asks: bool):
+    assert parse(**fields).asks_usage is asks
+
+
+def test_schemas_are_counted_by_their_bytes():
+    function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+    fields = {
+        "tools": [{"type": "function", "function": function}, {"type": "custom", "custom": {"name": "c"}}],
+        "functions": [function],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}},
+    }
+
+    content = parse(**fields).content
+
+    assert content.schema_bytes == sum(len(json.dumps(value)) for value in fields.values())
+    assert content.text_bytes == parse().content.text_bytes + sum(map(len, fields))
+
+
+def test_image_is_one_image_and_its_bytes_are_no_text():
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9000, "detail": "high"}}
+
+    content = parse_parts(part, part).content
+
+    assert content.images == 2
+    assert content.text_bytes < 300
+
+
+@pytest.mark.parametrize("file", [{"file_id": "f"}, {"file_data": "A" * 9000, "filename": "x.pdf"}])
+def test_file_hides_input(file: dict):
+    content = parse_parts({"type": "file", "file": file}).content
+
+    assert content.hidden == "file"
+    assert content.text_bytes < 300
+
+
+def test_sound_in_hides_input_and_may_be_billed_as_sound():
+    parsed = parse_parts({"type": "input_audio", "input_audio": {"data": "A" * 9000, "format": "wav"}})
+
+    assert parsed.content.hidden == "audio"
+    assert parsed.prompt_units == SHORT | {Unit.AUDIO_IN}
+    assert parsed.content.text_bytes < 300
+
+
+def test_earlier_sound_hides_input():
+    parsed = parse(messages=[{"role": "assistant", "audio": {"id": "a_1"}}])
+
+    assert parsed.content.hidden == "audio"
+    assert Unit.AUDIO_IN in parsed.prompt_units
+    assert parse(messages=[{"role": "assistant", "content": "x", "audio": None}]).content.hidden is None
+
+
+def test_sound_out_may_be_billed_as_sound():
+    parsed = parse(modalities=["text", "audio"], audio={"voice": "alloy", "format": "wav"})
+
+    assert parsed.output_units == {Unit.OUTPUT, Unit.AUDIO_OUT}
+    assert parse(modalities=["text"]).output_units == {Unit.OUTPUT}
+
+
+def test_prediction_may_be_billed_beside_the_limit_and_forbids_one():
+    prediction = {"type": "content", "content": [{"type": "text", "text": "x" * 500}]}
+
+    parsed = parse(prediction=prediction)
+
+    assert 500 <= parsed.extra_output <= 600
+    assert not parsed.output_settable
+    assert parse(prediction=None).output_settable
+
+
+@pytest.mark.parametrize(
+    ("fields", "units"),
+    [
+        ({"prompt_cache_options": {"mode": "implicit"}}, SHORT),
+        ({"prompt_cache_options": {"mode": "explicit"}}, {Unit.INPUT}),
+        ({"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}}, {Unit.INPUT}),
+        ({"prompt_cache_options": {"ttl": "12h"}}, LONG),
+        ({"prompt_cache_retention": "24h"}, LONG),
+        ({"prompt_cache_retention": "in_memory"}, SHORT),
+        ({"prompt_cache_retention": None}, SHORT),
+    ],
+)
+def test_cache_writes_follow_the_options(fields: dict, units: set[Unit]):
+    assert parse(**fields).prompt_units == units
+
+
+@pytest.mark.parametrize(
+    ("mark", "units"),
+    [
+        ({"mode": "explicit"}, SHORT),
+        ({"mode": "explicit", "ttl": "30m"}, SHORT),
+        ({"mode": "explicit", "ttl": "12h"}, LONG),
+    ],
+)
+def test_breakpoint_in_a_part_asks_for_a_write(mark: dict, units: set[Unit]):
+    part = {"type": "text", "text": "x", "prompt_cache_breakpoint": mark}
+
+    parsed = parse(
+        messages=[{"role": "tool", "tool_call_id": "t", "content": [part]}], prompt_cache_options={"mode": "explicit"}
+    )
+
+    assert parsed.prompt_units == units
+
+
+def test_markers_that_gateways_pass_on_ask_for_anthropic_writes():
+    part = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+    assert parse_parts(part).prompt_units == SHORT | {Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H}
+
+
+def test_history_of_an_agent_is_counted():
+    history = [
+        {
+            "role": "assistant",
+            "content": None,
+            "refusal": None,
+            "annotations": [],
+            "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": "{}"},
+                    "extra_content": {"google": {"thought_signature": "s"}},
+                },
+                {"id": "d", "type": "custom", "custom": {"name": "g", "input": "x"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "result"},
+    ]
+
+    content = parse(messages=history).content
+
+    assert content.messages == 2
+    assert content.hidden is None
+    assert content.text_bytes > len("hmfresultgxthought_signature")
+
+
+def test_terms_are_read():
+    assert parse(service_tier="flex").terms == Terms(tier="flex")
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "wanted"),
+    [
+        (b'{"model":"m"}', "max_tokens", b'{"max_tokens":7,"model":"m"}'),
+        (b'{"model":"m"}', "max_completion_tokens", b'{"max_completion_tokens":7,"model":"m"}'),
+        (b'{"max_tokens" : null}', "max_completion_tokens", b'{"max_tokens" : 7}'),
+        (
+            b'{"max_completion_tokens": null, "max_tokens": 9}',
+            "max_tokens",
+            b'{"max_completion_tokens": null, "max_tokens": 7}',
+        ),
+        (
+            b'{"max_tokens": null, "max_completion_tokens": 9}',
+            "max_tokens",
+            b'{"max_tokens": null, "max_completion_tokens": 7}',
+        ),
+    ],
+)
+def test_limit_is_set_in_the_field_that_the_client_used(raw: bytes, field: str, wanted: bytes):
+    assert WIRE.rewrite(request(raw), Rewrite(max_output=7), output_field=field) == wanted
+
+
+@pytest.mark.parametrize(
+    ("raw", "wanted"),
+    [
+        (b'{"a": 1 }', b'{"stream_options":{"include_usage":true},"a": 1 }'),
+        (b'{"stream_options" : null }', b'{"stream_options" : {"include_usage":true} }'),
+        (b'{"stream_options": { }}', b'{"stream_options": {"include_usage":true }}'),
+        (
+            b'{"stream_options": { "include_obfuscation" : false }}',
+            b'{"stream_options": {"include_usage":true, "include_obfuscation" : false }}',
+        ),
+        (b'{"stream_options": {"include_usage" : false }}', b'{"stream_options": {"include_usage" : true }}'),
+    ],
+)
+def test_f10_usage_is_asked_for_and_nothing_else_changes(raw: bytes, wanted: bytes):
+    assert WIRE.rewrite(request(raw), Rewrite(ask_usage=True)) == wanted
+
+
+def test_no_change_is_the_same_body():
+    assert WIRE.rewrite(request(b'{"a" :1}'), Rewrite()) == b'{"a" :1}'
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("error_400_unsupported_parameter", "unsupported_parameter"),
+        ("error_401", "invalid_api_key"),
+        ("error_402_openrouter", "402"),
+        ("error_429_insufficient_quota", "credit_balance_exhausted"),
+        ("error_429_rate_limit", "rate_limit_exceeded"),
+        ("error_azure_400_content_filter", "content_filter"),
+        ("error_azure_429", "429"),
+    ],
+)
+def test_code_of_an_error_body_is_read(name: str, code: str):
+    body = json.loads((DATA / f"{name}.json").read_text())["body"]
+
+    assert WIRE.error_code(json.dumps(body).encode()) == code
+
+
+def test_body_without_an_error_has_no_code():
+    assert WIRE.error_code(b"") is None
+    assert WIRE.error_code(b'{"error": null}') is None

@@ -1,0 +1,280 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.call import Parsed, Reading, Request
+from lockpin_core.usage import Unit
+from lockpin_core.wire import wire_named
+from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner, normalised
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "openai_chat"
+UNITS = {
+    "input_uncached": Unit.INPUT,
+    "cache_read": Unit.CACHE_READ,
+    "cache_write_5m": Unit.CACHE_WRITE_5M,
+    "cache_write_1h": Unit.CACHE_WRITE_1H,
+    "cache_write_30m": Unit.CACHE_WRITE_30M,
+    "cache_write_12h": Unit.CACHE_WRITE_12H,
+    "output": Unit.OUTPUT,
+    "audio_in": Unit.AUDIO_IN,
+    "audio_out": Unit.AUDIO_OUT,
+    "image_in": Unit.IMAGE_IN,
+    "image_out": Unit.IMAGE_OUT,
+}
+REPLIES = sorted(
+    path for path in DATA.iterdir() if not path.name.startswith("error_") and not path.name.endswith(".expect.json")
+)
+STREAMS = [path for path in REPLIES if path.suffix == ".sse"]
+
+
+def expected(path: Path) -> dict:
+    return json.loads(path.with_suffix(".expect.json").read_text())
+
+
+def units(wanted: dict) -> dict[Unit, int]:
+    found = {unit: wanted[key] for key, unit in UNITS.items() if wanted[key]}
+    searches = wanted["server_tool_calls"].get("web_search", 0)
+    return found | ({Unit.WEB_SEARCH: searches} if searches else {})
+
+
+def read(body: bytes, *, streamed: bool = True, size: int = 0, asked: Parsed | None = None) -> Reading:
+    scanner = ChatStreamScanner(asked) if streamed else ChatScanner(asked)
+    for start in range(0, len(body), size or len(body) or 1):
+        scanner.feed(body[start : start + (size or len(body))])
+    return scanner.result()
+
+
+def sse(*chunks: object) -> bytes:
+    lines = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks]
+    return b"".join(f"data: {line}\n\n".encode() for line in lines)
+
+
+def piece(text: str | None = None, finish: str | None = None, index: int = 0, **more: object) -> dict:
+    return {"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}], **more}
+
+
+def usage(prompt: object = 8, completion: object = 9, **more: object) -> dict:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+
+
+@pytest.mark.parametrize("path", REPLIES, ids=lambda path: path.name)
+def test_sample_reads_as_expected(path: Path):
+    wanted = expected(path)
+
+    reading = read(path.read_bytes(), streamed=path.suffix == ".sse")
+
+    assert reading.readable
+    assert reading.complete == wanted["_meta"]["usage_known"]
+    if reading.complete:
+        assert reading.portions[0].usage == units(wanted)
+    else:
+        assert reading.portions == ()
+    assert reading.model == wanted["_meta"]["model"]
+    assert reading.terms.tier == wanted["_meta"]["service_tier"]
+    assert (reading.error is not None) == (wanted["_meta"]["terminal"] == "error")
+    assert reading.terminal == (wanted["_meta"]["terminal"] == "stop")
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
+def test_stream_cut_anywhere_is_complete_only_with_the_final_usage(path: Path):
+    body = path.read_bytes()
+    whole = read(body)
+    scanner = ChatStreamScanner()
+    for end in range(len(body)):
+        reading = scanner.result()
+        seen = body[:end]
+        final = seen.rpartition(b'"usage":{')[2].count(b"}") >= 2 or b"[]" in seen.rpartition(b"choices")[2]
+        assert not reading.complete or (b'"usage":{' in seen and final)
+        assert not reading.complete or reading.portions == whole.portions
+        assert not reading.terminal or b"[DONE]" in seen
+        scanner.feed(body[end : end + 1])
+
+    assert scanner.result() == whole
+
+
+def test_f08_zero_reported_with_nothing_delivered_is_a_measured_zero():
+    reading = read(sse(piece("", "stop"), {"choices": [], "usage": usage(0, 0)}, "[DONE]"))
+
+    assert reading.complete
+    assert reading.portions[0].usage == {}
+
+
+def test_f08_zero_reported_with_output_delivered_is_no_usage():
+    reading = read(sse(piece("hi", "stop"), {"choices": [], "usage": usage(0, 0)}, "[DONE]"))
+
+    assert not reading.complete
+    assert reading.terminal
+
+
+def test_f08_initial_zero_then_cut_is_unknown():
+    assert not read(sse(piece("hi", usage=usage(0, 0)), piece("ho", usage=usage(0, 0)))).complete
+
+
+def test_f10_usage_of_the_chunk_without_choices_is_read():
+    reading = read(sse(piece("hi"), piece(None, "stop"), {"choices": [], "usage": usage(8, 9)}, "[DONE]"))
+
+    assert reading.complete
+    assert reading.portions[0].usage == {Unit.INPUT: 8, Unit.OUTPUT: 9}
+
+
+def test_running_usage_is_final_when_the_last_choice_has_finished():
+    running = piece("a", usage=usage(8, 1))
+    one_of_two = piece("b", "stop", usage=usage(8, 2))
+    other = piece("c", index=1)
+
+    assert not read(sse(running)).complete
+    assert not read(sse(running, other, one_of_two)).complete
+    assert read(sse(running, other, one_of_two, piece("d", "stop", 1, usage=usage(8, 4)))).complete
+
+
+def asked(**fields: object) -> Parsed:
+    body = {"model": "m", "messages": [], "stream": True, **fields}
+    return wire_named("openai_chat").parse(Request("POST", "h", "/v1/chat/completions", {}, json.dumps(body).encode()))
+
+
+def test_choices_that_have_not_begun_are_waited_for():
+    stream = sse(piece("a", "stop", usage=usage(8, 1)))
+
+    assert read(stream).complete
+    assert not read(stream, asked=asked(n=2)).complete
+
+
+def test_writes_without_a_split_follow_the_asked_lifetime():
+    details = {"prompt_tokens_details": {"cache_write_tokens": 5}}
+    stream = sse({"choices": [], "usage": usage(8, 9, **details)})
+
+    short, long = read(stream), read(stream, asked=asked(prompt_cache_retention="24h"))
+
+    assert short.portions[0].usage == {Unit.INPUT: 3, Unit.CACHE_WRITE_30M: 5, Unit.OUTPUT: 9}
+    assert long.portions[0].usage == {Unit.INPUT: 3, Unit.CACHE_WRITE_12H: 5, Unit.OUTPUT: 9}
+
+
+def test_usage_after_an_error_is_complete():
+    error = {"error": {"code": 502, "message": "x"}, "choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}
+    reading = read(sse(piece("hi"), error, {"choices": [], "usage": usage()}))
+
+    assert reading.complete
+    assert reading.error == "502"
+
+
+def test_later_unreadable_usage_takes_the_earlier_one_back():
+    stream = sse({"choices": [], "usage": usage()}, {"choices": [], "usage": usage(-1)})
+
+    assert not read(stream).complete
+    assert read(stream).portions == ()
+
+
+def test_generated_text_tool_input_and_reasoning_are_counted():
+    delta = {
+        "content": "é",
+        "reasoning_content": "abc",
+        "reasoning": "abc",
+        "tool_calls": [{"index": 0, "function": {"name": "f", "arguments": '{"a"'}}],
+    }
+    reading = read(sse({"choices": [{"delta": delta}]}, {"choices": [{"delta": {"content": [{"text": "xy"}]}}]}))
+
+    assert reading.generated_bytes == 2 + 3 + 1 + 4 + 2
+    assert reading.delivered
+
+
+def test_length_is_a_stop_at_the_limit():
+    assert read(sse(piece("a", "length"))).stopped_at_limit
+    assert not read(sse(piece("a", "stop"))).stopped_at_limit
+
+
+def test_error_object_in_a_200_body_is_an_error():
+    reading = read(b'{"error":{"message":"x","type":"server_error","code":null}}', streamed=False)
+
+    assert reading.error == "server_error"
+    assert not reading.complete
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"usage": {"out', b"\xff\xfe"])
+def test_body_that_is_no_object_is_unreadable(body: bytes):
+    assert not read(body, streamed=False).readable
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [
+        (usage(10, 4, total_tokens=20, completion_tokens_details={"reasoning_tokens": 6}), (10, 10)),  # beside
+        (usage(10, 6, total_tokens=16, completion_tokens_details={"reasoning_tokens": 6}), (10, 6)),  # inside
+        (usage(10, 4, completion_tokens_details={"reasoning_tokens": 6}), (10, 10)),  # cannot be inside
+        (usage(10, 4, total_tokens=19), (10, 9)),  # nothing explains 5
+        (usage(10, 4, total_tokens=12), (10, 4)),  # a total below its parts says nothing
+        (usage("10", 4.0), (10, 4)),
+        (usage(10, None, total_tokens=13), (10, 3)),
+        ({"input_tokens": 7, "output_tokens": 2}, (7, 2)),
+    ],
+)
+def test_totals_are_read(stated: dict, wanted: tuple[int, int]):
+    read_units = normalised(stated)
+
+    assert (read_units[Unit.INPUT], read_units[Unit.OUTPUT]) == wanted
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        usage(-1),
+        usage(True),
+        usage(float("nan")),
+        usage(float("inf")),
+        usage(1.5),
+        usage("1e3"),
+        usage(completion=-9),
+        usage(prompt_tokens_details={"cached_tokens": -1}),
+        {"completion_tokens": 9},
+        {"prompt_tokens": 9},
+        {"prompt_tokens": None, "completion_tokens": 9},
+    ],
+)
+def test_unreadable_usage_is_absent(bad: dict):
+    reading = read(json.dumps({"choices": [], "usage": bad}).encode(), streamed=False)
+
+    assert not reading.complete
+    assert reading.portions == ()
+
+
+def test_more_cached_than_prompt_is_clamped():
+    details = {"cached_tokens": 12, "cache_write_tokens": 12, "audio_tokens": 12, "image_tokens": 12}
+
+    assert normalised(usage(10, 1, prompt_tokens_details=details)) == {Unit.CACHE_READ: 10, Unit.OUTPUT: 1}
+
+
+def test_text_is_taken_from_the_cache_before_sound():
+    details = {"cached_tokens": 4, "audio_tokens": 5}
+
+    assert normalised(usage(10, 1, prompt_tokens_details=details)) == {
+        Unit.INPUT: 1,
+        Unit.AUDIO_IN: 5,
+        Unit.CACHE_READ: 4,
+        Unit.OUTPUT: 1,
+    }
+
+
+def test_split_of_writes_by_lifetime_is_read():
+    details = {"cache_write_tokens": 9, "cache_write_tokens_details": {"ttl_30m_tokens": 5, "ttl_12h_tokens": 4}}
+
+    assert normalised(usage(10, 1, prompt_tokens_details=details)) == {
+        Unit.INPUT: 1,
+        Unit.CACHE_WRITE_30M: 5,
+        Unit.CACHE_WRITE_12H: 4,
+        Unit.OUTPUT: 1,
+    }
+
+
+def test_groq_states_its_usage_beside_the_chunk_and_counts_once():
+    inner = {"usage": usage(3, 4)}
+
+    assert read(sse(piece("a", "stop", x_groq=inner))).portions[0].usage == {Unit.INPUT: 3, Unit.OUTPUT: 4}
+    both = sse(piece("a", "stop", x_groq=inner), {"choices": [], "usage": usage(3, 4), "x_groq": inner})
+    assert read(both).portions[0].usage == {Unit.INPUT: 3, Unit.OUTPUT: 4}
+
+
+def test_tool_input_given_as_an_object_is_counted():
+    call = {"function": {"name": "f", "arguments": {"a": 1}}}
+    reading = read(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode(), streamed=False)
+
+    assert reading.generated_bytes == 1 + len('{"a": 1}')
