@@ -1,0 +1,426 @@
+"""What every ledger must do. A test module of a ledger derives from LedgerContract and gives a `desk` fixture."""
+
+import concurrent.futures
+import itertools
+import random
+import sqlite3
+
+import pytest
+
+from lockpin_core.budgets import Budget
+from lockpin_core.call import Void
+from lockpin_core.errors import CommandError, LedgerError
+from lockpin_core.ledger.protocol import Closed, Held, Short
+from tests.ledger import desk as d
+from tests.ledger.desk import WAIT_S, call, charge, machine, money, note, refusal, rules
+
+ONE = rules(machine("1"))
+
+
+def hold(desk, call_id, dollars, in_force=ONE, **more):
+    return desk.ledger.hold(call(call_id, dollars, **more), in_force).result(WAIT_S)
+
+
+def settle(desk, call_id, dollars, **more):
+    return desk.ledger.settle(call_id, charge(dollars, **more)).result(WAIT_S)
+
+
+def void(desk, call_id, reason="not_sent"):
+    return desk.ledger.void(call_id, Void(reason)).result(WAIT_S)
+
+
+def seen(desk, in_force=ONE, task="t"):
+    """Give (spent, held) in dollars by budget name."""
+    standings = desk.ledger.look(call("look", "0", task=task).payers, "openai", "gpt-5.5", in_force).result(WAIT_S)
+    return {s.budget.name: (s.spent.exact(), s.held.exact()) for s in standings}
+
+
+class LedgerContract:
+    def test_a_hold_counts_as_held_and_its_charge_as_spent(self, desk):
+        held = hold(desk, "c1", "0.30")
+        assert isinstance(held, Held)
+        assert [(s.budget.name, s.held.exact()) for s in held.standings] == [("task", "0.3"), ("daily", "0.3")]
+        assert held.at == d.NOON
+
+        resolved = settle(desk, "c1", "0.02")
+
+        assert (resolved.first, resolved.over_hold, resolved.held) == (True, False, money("0.30"))
+        assert seen(desk) == {"task": ("0.02", "0"), "daily": ("0.02", "0")}
+        assert (resolved.task_spent, resolved.recent) == (money("0.02"), (money("0.02"),))
+
+    def test_a_hold_may_use_the_limit_up_and_no_more(self, desk):
+        assert isinstance(hold(desk, "c1", "0.999999999"), Held)
+        assert isinstance(hold(desk, "c2", "0.000000001"), Held)
+
+        short = hold(desk, "c3", "0.000000001")
+
+        assert isinstance(short, Short)
+        assert [s.budget.name for s in short.violations] == ["daily"]
+        assert short.standings[1].held == money("1")
+        assert seen(desk)["daily"] == ("0", "1")
+
+    def test_all_accounts_or_none(self, desk):
+        both = rules(machine("1"), machine("5", name="wide"), own=d.OWN)
+        hold(desk, "c1", "0.9", both)
+
+        assert isinstance(hold(desk, "c2", "0.2", both), Short)
+
+        assert seen(desk, both) == {"task": ("0", "0.9"), "daily": ("0", "0.9"), "wide": ("0", "0.9")}
+
+    def test_standings_are_the_tasks_own_then_by_name(self, desk):
+        many = rules(machine("9", name="zeta"), machine("9", name="alpha"))
+        assert [s.budget.name for s in hold(desk, "c1", "1", many).standings] == ["task", "alpha", "zeta"]
+
+    def test_tokens_are_held_like_dollars(self, desk):
+        tokens = rules(Budget("tokens", "machine", d.DAY, limit_tokens=150, enforce=True))
+        assert isinstance(hold(desk, "c1", "0.1", tokens, tokens=100), Held)
+        assert isinstance(hold(desk, "c2", "0.1", tokens, tokens=51), Short)
+        settle(desk, "c1", "0.1", tokens=99)
+        assert isinstance(hold(desk, "c2", "0.1", tokens, tokens=51), Held)
+        assert isinstance(hold(desk, "c3", "0.1", tokens, tokens=1), Short)
+
+    def test_a_warning_budget_counts_and_never_refuses(self, desk):
+        warn = rules(machine("0.1", enforce=False))
+        assert isinstance(hold(desk, "c1", "5", warn), Held)
+        assert seen(desk, warn)["daily"] == ("0", "5")
+
+    def test_filters_choose_the_budgets_of_a_call(self, desk):
+        some = rules(
+            machine("1", name="opus", models=("claude-opus-*",)), machine("1", name="openai", providers=("openai",))
+        )
+        assert [s.budget.name for s in hold(desk, "c1", "0.1", some).standings] == ["task", "openai"]
+        theirs = hold(desk, "c2", "0.1", some, provider="anthropic", model="claude-opus-5")
+        assert [s.budget.name for s in theirs.standings] == ["task", "opus"]
+
+    @pytest.mark.parametrize("dollars", ["0.1", "0.9"])
+    def test_the_same_call_again_gets_the_first_answer(self, desk, dollars):
+        first = hold(desk, "c1", dollars)
+        desk.clock.pass_by(minutes=1)
+
+        again = hold(desk, "c1", dollars)
+
+        assert (again.at, again.standings) == (first.at, first.standings)
+        assert seen(desk)["daily"] == ("0", dollars)
+
+    def test_a_resolved_call_is_not_held_again(self, desk):
+        hold(desk, "c1", "0.1")
+        void(desk, "c1")
+        with pytest.raises((AssertionError, sqlite3.IntegrityError)):
+            hold(desk, "c1", "0.1")
+        assert seen(desk)["daily"] == ("0", "0")
+        assert isinstance(hold(desk, "c2", "0.1"), Held)
+
+    def test_a_void_takes_the_hold_off(self, desk):
+        hold(desk, "c1", "0.5")
+        resolved = void(desk, "c1")
+        assert (resolved.charge, resolved.first, resolved.held) == (None, True, money("0.5"))
+        assert seen(desk) == {"task": ("0", "0"), "daily": ("0", "0")}
+
+    def test_a_charge_above_its_hold_is_booked_in_full_and_marked(self, desk):
+        hold(desk, "c1", "0.9")
+        resolved = settle(desk, "c1", "1.5")
+        assert resolved.over_hold
+        assert seen(desk)["daily"] == ("1.5", "0")
+        assert isinstance(hold(desk, "c2", "0.1"), Short)
+
+    def test_tokens_above_their_hold_are_marked_too(self, desk):
+        hold(desk, "c1", "0.9", tokens=100)
+        assert settle(desk, "c1", "0.1", tokens=101).over_hold
+
+    def test_a_resolution_without_a_hold_is_an_error(self, desk):
+        with pytest.raises(LedgerError, match="c9 has no hold"):
+            settle(desk, "c9", "0.1")
+
+    def test_cancelling_what_was_never_held_does_nothing(self, desk):
+        desk.ledger.cancel("c1")
+        assert isinstance(hold(desk, "c1", "0.1"), Held)
+
+    def test_a_task_belongs_to_itself(self, desk):
+        desk.admin.task_new("a", limit=money("0.5"), window="lifetime", who="test")
+        assert isinstance(hold(desk, "c1", "0.6", task="a"), Short)
+        assert isinstance(hold(desk, "c2", "0.6", task="b"), Held)
+
+    def test_a_default_budget_enforces_for_tasks_without_their_own(self, desk):
+        own = Budget("task", "task", d.LIFETIME, money("0.5"), enforce=True, own=True)
+        short = hold(desk, "c1", "0.6", rules(own=own))
+        assert [s.limit for s in short.violations] == [money("0.5")]
+        desk.admin.task_new("t", limit=money("0.7"), window="lifetime", who="test")
+        assert isinstance(hold(desk, "c2", "0.6", rules(own=own)), Held)
+
+    def test_b01_thirty_parallel_calls_on_a_budget_for_ten(self, desk):
+        with concurrent.futures.ThreadPoolExecutor(30) as pool:
+            answers = list(pool.map(lambda n: hold(desk, f"c{n}", "0.10"), range(30)))
+        through = [answer.call.id for answer in answers if isinstance(answer, Held)]
+        for call_id in through:
+            settle(desk, call_id, "0.10")
+
+        assert len(through) == 10
+        assert seen(desk)["daily"] == ("1", "0")
+
+    def test_b03_a_past_average_bounds_nothing(self, desk):
+        for n in range(100):
+            hold(desk, f"past{n}", "0.001")
+            settle(desk, f"past{n}", "0.001")
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            answers = list(pool.map(lambda n: hold(desk, f"c{n}", "0.60"), range(10)))
+        assert sum(isinstance(answer, Held) for answer in answers) == 1
+
+    @pytest.mark.parametrize("order", sorted(set(itertools.permutations(("settle", "void", "settle")))))
+    def test_b04_the_first_resolution_wins_in_any_order(self, desk, order):
+        hold(desk, "h1", "0.50")
+
+        results = [settle(desk, "h1", "0.20") if step == "settle" else void(desk, "h1") for step in order]
+
+        assert [result.first for result in results] == [True, False, False]
+        assert len({(result.charge is None, result.row_hash, result.at) for result in results}) == 1
+        assert seen(desk)["daily"] == ("0.2" if order[0] == "settle" else "0", "0")
+
+    def test_b04_the_first_resolution_wins_in_parallel(self, desk):
+        for n in range(20):
+            hold(desk, f"h{n}", "0.05")
+        steps = [(settle, ("0.01",)), (void, ()), (settle, ("0.01",))] * 20
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            work = [pool.submit(step, desk, f"h{n // 3}", *more) for n, (step, more) in enumerate(steps)]
+            results = [future.result(WAIT_S) for future in work]
+
+        assert sum(result.first for result in results) == 20
+        spent = 10_000_000 * sum(result.first and result.charge is not None for result in results)
+        assert set(desk.accounts().values()) == {(spent, 0, spent // 500_000, 0)}
+
+    def test_b08_sixteen_workers_cannot_overshoot_a_batch(self, desk):
+        half = rules(machine("0.50"))
+
+        def work(worker):
+            for n in range(4):
+                if isinstance(hold(desk, f"c{worker}-{n}", "0.02", half), Held):
+                    settle(desk, f"c{worker}-{n}", "0.02")
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(work, range(16)))
+        assert seen(desk, half)["daily"] == ("0.5", "0")
+
+    def test_c01_a_hundred_cancelled_holds_leave_nothing_held(self, desk):
+        fifty = rules(machine("60"))
+        for n in range(100):
+            desk.ledger.hold(call(f"c{n}", "0.50"), fifty)
+            desk.ledger.cancel(f"c{n}")
+        assert seen(desk, fifty) == {"task": ("0", "0"), "daily": ("0", "0")}
+        assert len(desk.rows("void")) == len(desk.rows("hold")) == 100
+
+    def test_c02_settled_calls_free_what_they_held(self, desk):
+        thirty = rules(machine("0.30"))
+        for n in range(5):
+            assert isinstance(hold(desk, f"c{n}", "0.08", thirty), Held)
+            settle(desk, f"c{n}", "0.00022")
+        assert seen(desk, thirty)["daily"] == ("0.0011", "0")
+
+    def test_c08_books_equal_their_rows_after_random_calls(self, desk):
+        dice, live, in_force = random.Random(8), [], rules(machine("3"), machine("9", name="all", window=d.LIFETIME))
+        answers = []
+        for n in range(1500):
+            step = dice.choice(("hold", "hold", "settle", "void", "cancel", "again", "night"))
+            if step == "hold" or not live:
+                answers.append(
+                    desk.ledger.hold(call(f"c{n}", f"0.{dice.randrange(30):02}", task=f"t{n % 7}"), in_force)
+                )
+                live.append(f"c{n}")
+            elif step == "settle":
+                answers.append(
+                    desk.ledger.settle(live.pop(dice.randrange(len(live))), charge(f"0.{dice.randrange(9)}"))
+                )
+            elif step == "void":
+                answers.append(desk.ledger.void(live.pop(dice.randrange(len(live))), Void("not_sent")))
+            elif step == "cancel":
+                desk.ledger.cancel(dice.choice(live))
+            elif step == "again":
+                answers.append(desk.ledger.settle(dice.choice(live), charge("0.01")))
+            elif n % 9 == 0:
+                desk.clock.pass_by(hours=5)
+        concurrent.futures.wait(answers, WAIT_S)
+
+        assert d.nonzero(desk.accounts()) == desk.explained() != {}
+
+    def test_c09_a_call_that_costs_nothing_fits_a_used_up_budget(self, desk):
+        hold(desk, "c1", "1")
+        settle(desk, "c1", "1")
+        assert isinstance(hold(desk, "c2", "0.000000001"), Short)
+        assert isinstance(hold(desk, "c3", "0", tokens=5000), Held)
+
+    def test_ledger_time_never_steps_back(self, desk):
+        first = hold(desk, "c1", "0.1").at
+        desk.clock.pass_by(days=-2)
+
+        second = hold(desk, "c2", "0.1")
+
+        assert second.at == first
+        assert [s.held.exact() for s in second.standings] == ["0.2", "0.2"]
+        desk.clock.pass_by(days=2, seconds=1)
+        assert settle(desk, "c1", "0.1").at > first
+
+    def test_a_charge_belongs_to_the_day_of_its_hold(self, desk):
+        hold(desk, "c1", "0.9")
+        desk.clock.pass_by(hours=12)
+        assert isinstance(hold(desk, "c2", "0.9"), Held)
+
+        yesterday = settle(desk, "c1", "0.8").standings[1]
+
+        assert (yesterday.spent, yesterday.span.end) == (money("0.8"), d.NOON.replace(day=22, hour=0))
+        assert seen(desk)["daily"] == ("0", "0.9")
+
+    def test_a_task_may_have_a_budget_a_day(self, desk):
+        desk.admin.task_new("t", limit=money("0.5"), window="day", who="test")
+        assert isinstance(hold(desk, "c1", "0.5"), Held)
+        settle(desk, "c1", "0.4")
+        assert isinstance(hold(desk, "c2", "0.5"), Short)
+        desk.clock.pass_by(days=1)
+        assert isinstance(hold(desk, "c3", "0.5"), Held)
+
+    def test_a_budget_given_later_counts_what_its_window_has_seen(self, desk):
+        few = rules(machine("1"))
+        hold(desk, "c1", "0.2", few)
+        settle(desk, "c1", "0.2")
+        desk.clock.pass_by(days=1)
+        hold(desk, "c2", "0.3", few)
+        settle(desk, "c2", "0.1")
+        hold(desk, "c3", "0.25", few)
+        desk.admin.task_new("t", limit=money("5"), window="day", who="test")
+        more = rules(machine("1"), machine("1", name="late"), machine("2", name="ever", window=d.LIFETIME))
+
+        assert seen(desk, more) == {
+            "task": ("0.1", "0.25"),
+            "daily": ("0.1", "0.25"),
+            "late": ("0.1", "0.25"),
+            "ever": ("0.3", "0.25"),
+        }
+        assert isinstance(hold(desk, "c4", "0.7", more), Short)
+        settle(desk, "c3", "0.05")
+        assert isinstance(hold(desk, "c4", "0.7", more), Held)
+        assert seen(desk, more)["ever"] == ("0.35", "0.7")
+
+    def test_alert_steps_are_told_once(self, desk):
+        budgets = rules(machine("1", alert_at=("0.5", "0.8")))
+        told = []
+        for n, amount in enumerate(("0.49", "0.01", "0.1", "0.25")):
+            hold(desk, f"c{n}", amount, budgets)
+            told.append(settle(desk, f"c{n}", amount).crossed)
+        assert told == [(), (("daily", "0.5"),), (), (("daily", "0.8"),)]
+
+    def test_an_alert_step_may_be_three_tenths(self, desk):
+        budgets = rules(machine("1", alert_at=("0.3",)))
+        for n in range(3):
+            hold(desk, f"c{n}", "0.1", budgets)
+            crossed = settle(desk, f"c{n}", "0.1").crossed
+        assert crossed == (("daily", "0.3"),)
+
+    def test_tokens_pass_alert_steps_too(self, desk):
+        budgets = rules(Budget("tokens", "machine", d.DAY, limit_tokens=100, alert_at=("0.5",)))
+        hold(desk, "c1", "0", budgets)
+        assert settle(desk, "c1", "0", tokens=50).crossed == (("tokens", "0.5"),)
+
+    def test_a_raise_adds_to_the_window_and_re_arms_its_steps(self, desk):
+        budget = machine("1", alert_at=("0.8",))
+        in_force = rules(budget)
+        hold(desk, "c1", "0.9", in_force)
+        assert settle(desk, "c1", "0.9").crossed == (("daily", "0.8"),)
+        assert isinstance(hold(desk, "c2", "0.9", in_force), Short)
+
+        assert desk.admin.raise_budget(budget, "m", money("1"), who="test").limit == money("2")
+
+        assert isinstance(hold(desk, "c2", "0.9", in_force), Held)
+        assert settle(desk, "c2", "0.8").crossed == (("daily", "0.8"),)
+        desk.clock.pass_by(days=1)
+        assert isinstance(hold(desk, "c3", "1.1", in_force), Short)
+
+    def test_a_raise_needs_an_amount_and_a_limit(self, desk):
+        with pytest.raises(CommandError):
+            desk.admin.raise_budget(machine("1"), "m", money("0"), who="test")
+        with pytest.raises(CommandError):
+            desk.admin.raise_budget(machine(None), "m", money("1"), who="test")
+
+    def test_a_tasks_own_budget_is_raised_for_good(self, desk):
+        desk.admin.task_new("t", limit=money("0.5"), window="lifetime", who="test")
+        desk.admin.raise_budget(d.OWN, "t", money("0.2"), who="test")
+        desk.clock.pass_by(days=40)
+        assert isinstance(hold(desk, "c1", "0.7"), Held)
+        assert isinstance(hold(desk, "c2", "0.01"), Short)
+
+    def test_a_closed_task_takes_no_hold_and_settles_its_open_ones(self, desk):
+        hold(desk, "c1", "0.1")
+        desk.admin.task_close("t", who="test")
+
+        assert hold(desk, "c2", "0.1") == Closed(d.NOON, "t")
+        assert settle(desk, "c1", "0.1").first
+        assert desk.admin.task_new("t", limit=None, window="lifetime", who="test").closed is False
+        assert isinstance(hold(desk, "c2", "0.1"), Held)
+
+    def test_an_unknown_task_is_not_closed(self, desk):
+        with pytest.raises(CommandError, match="nobody"):
+            desk.admin.task_close("nobody", who="test")
+
+    def test_tasks_are_listed_by_name(self, desk):
+        hold(desk, "c1", "0.3", task="used")
+        settle(desk, "c1", "0.2")
+        hold(desk, "c2", "0.1", task="used")
+        desk.admin.task_new("made", limit=money("2"), window="day", who="test")
+
+        made, used = desk.admin.tasks()
+
+        assert (made.name, made.limit, made.window, made.created) == ("made", money("2"), "day", d.NOON)
+        assert (used.name, used.limit, used.spent, used.held) == ("used", None, money("0.2"), money("0.1"))
+        assert used.created is None
+
+    def test_a_new_budget_of_a_task_in_use_counts_its_spend(self, desk):
+        hold(desk, "c1", "0.3")
+        settle(desk, "c1", "0.3")
+        info = desk.admin.task_new("t", limit=money("0.5"), window="lifetime", who="test")
+        assert info.spent == money("0.3")
+        assert isinstance(hold(desk, "c2", "0.3"), Short)
+
+    def test_standings_show_a_payer_also_at_zero_and_else_what_is_used(self, desk):
+        payers = call("x", "0", task="idle", host="other").payers
+        hold(desk, "c1", "0.3")
+        idle = desk.admin.standings(ONE, payers, now=d.NOON)
+        used = desk.admin.standings(ONE, None, now=d.NOON)
+        assert [(s.budget.name, s.subject, s.held.exact()) for s in idle] == [
+            ("task", "idle", "0"),
+            ("daily", "other", "0"),
+        ]
+        assert [(s.budget.name, s.subject, s.held.exact()) for s in used] == [
+            ("task", "t", "0.3"),
+            ("daily", "m", "0.3"),
+        ]
+
+    def test_recent_charges_are_the_newest_twenty(self, desk):
+        big = rules(machine("100"))
+        for n in range(25):
+            hold(desk, f"c{n}", "1", big)
+            resolved = settle(desk, f"c{n}", f"0.{n:02}")
+        assert [m.exact() for m in resolved.recent] == [money(f"0.{n:02}").exact() for n in range(24, 4, -1)]
+
+    def test_a_flood_of_refusals_is_few_rows_with_their_number(self, desk):
+        for n in range(250):
+            desk.ledger.refuse(note(f"r{n}"), refusal())
+        desk.ledger.refuse(note("other", task="calm"), refusal())
+        seen(desk)  # what was queued before it is done
+        desk.clock.pass_by(seconds=1)
+        desk.ledger.refuse(note("later"), refusal())
+        desk.close()
+
+        rows = desk.rows("refusal")
+
+        assert sum(row.count for row in rows) == 252
+        assert [row.count for row in rows if row.count > 1] == [150]
+        assert len(rows) == 103
+
+    def test_an_uncapped_call_is_a_row(self, desk):
+        desk.ledger.uncapped(note("u1", code="no_limit"))
+        desk.close()
+        assert [(row.call, row.code) for row in desk.rows("uncapped")] == [("u1", "no_limit")]
+
+    def test_stopping_charges_what_is_open_in_full(self, desk):
+        hold(desk, "c1", "0.3")
+        hold(desk, "c2", "0.2")
+        void(desk, "c2")
+        desk.close()
+        spent = {name: numbers[:2] for name, numbers in desk.accounts().items()}
+        assert set(spent.values()) == {(300_000_000, 0)}

@@ -1,0 +1,72 @@
+"""A process with a ledger of its own on a shared file: `spend`, `linger` until killed, or `fill` the disk."""
+
+import contextlib
+import json
+import resource
+import sqlite3
+import sys
+from pathlib import Path
+
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.sqlite import SqliteLedger
+from tests.ledger.desk import WAIT_S, call, charge, machine, rules
+
+IN_FORCE = rules(machine("0.25"))
+
+
+def held(ledger, name):
+    return isinstance(ledger.hold(call(name, "0.01"), IN_FORCE).result(WAIT_S), Held)
+
+
+def spend(ledger, name, count):
+    through = [f"{name}-{n}" for n in range(count) if held(ledger, f"{name}-{n}")]
+    for call_id in through:
+        ledger.settle(call_id, charge("0.01")).result(WAIT_S)
+    ledger.stop()
+    print(len(through))
+
+
+def linger(ledger, name, count):
+    assert all(held(ledger, f"{name}-{n}") for n in range(count))
+    print("held", flush=True)
+    sys.stdin.read()
+
+
+def fill(ledger, path, faults):
+    assert held(ledger, "first")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{path}-wal").stat().st_size, hard))
+    failed = []
+    for name in ("second", "third"):
+        with contextlib.suppress(LedgerUnavailable):
+            held(ledger, name)
+            failed.append("Held")
+            continue
+        failed.append("LedgerUnavailable")
+    settled = ledger.settle("first", charge("0.01"))
+    with contextlib.suppress(TimeoutError):
+        settled.result(0.6)
+    early = settled.done()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    first = settled.result(WAIT_S).first
+    after = type(ledger.hold(call("later", "0.01"), IN_FORCE).result(WAIT_S)).__name__
+    with contextlib.closing(sqlite3.connect(path)) as books:
+        calls = [row[0] for row in books.execute("SELECT call FROM rows WHERE kind = 'hold' ORDER BY id")]
+        numbers = books.execute("SELECT spent_nano, held_nano FROM accounts WHERE budget = 'daily'").fetchall()
+    told = {"while_full": failed, "settled_while_full": early, "settled_after": first, "hold_after": after}
+    told |= {"faults": faults, "calls": calls, "spent_held": [[str(number) for number in row] for row in numbers]}
+    print(json.dumps(told))
+
+
+def main(what, path, name, count):
+    faults = []
+    ledger = SqliteLedger(Path(path), clock=utc_now, new_id=new_id, fault=faults.append)
+    if what == "fill":
+        fill(ledger, path, faults)
+    else:
+        {"spend": spend, "linger": linger}[what](ledger, name, int(count))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,136 @@
+"""Commits whose outcome is not known, which no real disk gives on demand: a connection that lies about COMMIT."""
+
+import sqlite3
+from functools import partial
+
+import pytest
+
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.place import Watch, open_ledger
+from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.ledger.writer import KEPT_MAX, Operation, Writer, deliver_here
+from tests.ledger import desk as d
+from tests.ledger.contract import ONE
+from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge
+
+LOST = "SELECT hash FROM rows"
+
+
+class Liar:
+    """A connection of which the next commits and look-ups go as told."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.commits, self.lookups = [], []
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, sql, *values):
+        if sql == "COMMIT" and self.commits:
+            return self.lie(self.commits.pop(0))
+        if sql.startswith(LOST) and self.lookups and not self.lookups.pop(0):
+            raise sqlite3.OperationalError("disk I/O error")
+        return self.connection.execute(sql, *values)
+
+    def lie(self, happens):
+        if happens:
+            self.connection.execute("COMMIT")
+        raise sqlite3.OperationalError("disk I/O error")
+
+
+class LyingDesk(SqliteDesk):
+    def open(self, **more):
+        self.liar = Liar(open_ledger(self.path, durability="full", new_id=self.new_id))
+        books = Books(self.liar, self.new_id())
+        ledger = object.__new__(SqliteLedger)
+        ledger.path, ledger.writer_id = self.path, books.writer
+        ledger._writer = Writer(
+            self.liar, books, Watch(self.path), clock=self.clock, deliver=deliver_here, fault=self.faults.append
+        )
+        return ledger
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = LyingDesk(tmp_path)
+    assert isinstance(made.ledger.hold(call("c1", "0.1"), ONE).result(WAIT_S), Held)
+    yield made
+    made.close()
+    assert made.chain_ends()
+    assert d.nonzero(made.accounts()) == made.explained()
+
+
+def calls(desk):
+    return [(row["kind"], row["call"]) for row in desk.query("SELECT * FROM rows WHERE call IS NOT NULL ORDER BY id")]
+
+
+def test_a_commit_that_failed_is_no_hold(desk):
+    desk.liar.commits = [False]
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S)
+    assert isinstance(desk.ledger.hold(call("c3", "0.1"), ONE).result(WAIT_S), Held)
+    assert calls(desk) == [("hold", "c1"), ("hold", "c3")]
+    assert desk.faults == ["ledger_unavailable", ""]
+
+
+def test_a_commit_that_happened_after_all_answers_as_if_nothing_was(desk):
+    desk.liar.commits = [True]
+    assert isinstance(desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S), Held)
+    assert desk.ledger.settle("c2", charge("0.1")).result(WAIT_S).first
+    assert desk.faults == []
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_hold_in_doubt_is_refused_and_taken_off_when_it_turns_up(desk, happens):
+    desk.liar.commits, desk.liar.lookups = [happens], [False]
+
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S)
+    desk.ledger.settle("c1", charge("0.1")).result(WAIT_S)
+    desk.close()
+
+    turned_up = [("hold", "c2"), ("void", "c2")] if happens else []
+    assert sorted(calls(desk)) == sorted([("hold", "c1"), ("charge", "c1"), *turned_up])
+    assert desk.faults == ["ledger_unavailable", ""]
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_settle_in_doubt_is_booked_once(desk, happens):
+    desk.liar.commits, desk.liar.lookups = [happens], [False, False]
+
+    resolved = desk.ledger.settle("c1", charge("0.07")).result(WAIT_S)
+
+    assert (resolved.first, resolved.task_spent.exact()) == (True, "0.07")
+    assert calls(desk) == [("hold", "c1"), ("charge", "c1")]
+    assert isinstance(desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S), Held)
+
+
+def test_definitions_of_a_failed_commit_are_stored_by_the_next(tmp_path):
+    desk = LyingDesk(tmp_path)
+    desk.liar.commits = [False]
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c1", "0.1"), ONE).result(WAIT_S)
+    desk.ledger.hold(call("c1", "0.1"), ONE).result(WAIT_S)
+    assert [row["name"] for row in desk.query("SELECT name FROM budgets ORDER BY name")] == ["daily", "task"]
+    desk.close()
+
+
+def test_only_so_much_is_kept(tmp_path):
+    desk = LyingDesk(tmp_path)
+    away = desk.path.with_name("away")
+    desk.path.rename(away)
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c1", "0.1"), ONE).result(WAIT_S)
+    ran = []
+    for _ in range(KEPT_MAX):
+        desk.ledger._writer.submit(Operation(partial(lambda books: ran.append(1))))
+    last = desk.ledger.settle("c1", charge("0.1"))
+
+    with pytest.raises(LedgerUnavailable, match="too much waits"):
+        last.result(WAIT_S)
+    away.rename(desk.path)
+    desk.close()
+    assert len(ran) >= KEPT_MAX
