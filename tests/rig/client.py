@@ -1,5 +1,6 @@
 """Plain clients: JSON through a base URL, and raw bytes through CONNECT with or without TLS."""
 
+import http.client
 import json
 import socket
 import ssl
@@ -25,13 +26,15 @@ class Answer:
         return self.json["lockpin"]["code"]
 
 
-def call(proxy: Proxy, path: str, body: object = None, *, method: str | None = None, **headers: str) -> Answer:
+def call(
+    proxy: Proxy, path: str, body: object = None, *, method: str | None = None, patience_s: float = 30, **headers: str
+) -> Answer:
     """Call a path on the proxy's own port; `body` may be bytes or JSON; header names take `_` for `-`."""
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     named = {"content-type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(proxy.url + path, data=data, headers=named, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=patience_s) as reply:
             return Answer(reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read())
     except urllib.error.HTTPError as error:
         return Answer(error.code, {k.lower(): v for k, v in error.headers.items()}, error.read())

@@ -2,8 +2,10 @@
 
 The log (one JSON object a line: method, path, headers, body, what the ledger held at that instant) is the only
 witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type", "encoding", "chunk", "pace_s",
-"gate", "cut_after", "close", "body", "repeat"}; without it the origin answers like a provider, reporting the
-request's whole output limit as used.
+"gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "repeat"}; without it the origin answers
+like a provider, reporting the request's whole output limit as used. `head_gate`, `body_gate` and `gate` are files that
+the client makes before the origin sends the head, the first chunk, or the second; `lockstep` is one that grows by a
+byte for each chunk that the client has.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import sqlite3
 import ssl
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -42,7 +45,7 @@ class Origin:
         order = json.loads(headers.get("x-origin", "null"))
         if order is None:
             order = plain_answer(path, body)
-        return await self.answer(order, writer)
+        return await self.answer(order, reader, writer)
 
     def note(self, entry: dict) -> None:
         entry |= {"at": time.time(), "open_holds": self.open_holds()}
@@ -60,10 +63,12 @@ class Origin:
         finally:
             books.close()
 
-    async def answer(self, order: dict, writer: asyncio.StreamWriter) -> bool:
+    async def answer(self, order: dict, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         if order.get("close") == "before":
             writer.transport.abort()
             return False
+        if "head_gate" in order:
+            await wait_for(Path(order["head_gate"]).exists, reader)
         body = (self.data / order["file"]).read_bytes() if "file" in order else order.get("body", "").encode()
         body *= order.get("repeat", 1)
         chunked = order.get("chunk") is not None
@@ -79,13 +84,18 @@ class Origin:
             if cut is not None:
                 writer.transport.abort()
             return cut is None
-        return await self.stream(order, body, writer)
+        return await self.stream(order, body, reader, writer)
 
-    async def stream(self, order: dict, body: bytes, writer: asyncio.StreamWriter) -> bool:
+    async def stream(
+        self, order: dict, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         size, sent = order["chunk"] or len(body), 0
         pieces = body.split(b"\n\n") if size == "event" else [body[i : i + size] for i in range(0, len(body), size)]
         if size == "event":
             pieces = [piece + b"\n\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+        if "body_gate" in order:
+            await writer.drain()
+            await wait_for(Path(order["body_gate"]).exists, reader)
         for index, piece in enumerate(pieces):
             if order.get("cut_after") is not None and sent + len(piece) > order["cut_after"]:
                 piece = piece[: order["cut_after"] - sent]
@@ -99,12 +109,19 @@ class Origin:
             await writer.drain()
             sent += len(piece)
             if index == 0 and "gate" in order:
-                while not Path(order["gate"]).exists():
-                    await asyncio.sleep(0.01)
+                await wait_for(Path(order["gate"]).exists, reader)
+            if "lockstep" in order:
+                await wait_for(lambda have=index: Path(order["lockstep"]).stat().st_size > have, reader)
             await asyncio.sleep(order.get("pace_s", 0))
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+async def wait_for(condition: Callable[[], bool], reader: asyncio.StreamReader) -> None:
+    """Wait until the condition is true or the peer is gone."""
+    while not condition() and not reader.at_eof():
+        await asyncio.sleep(0.005)
 
 
 async def read_body(reader: asyncio.StreamReader, headers: dict) -> bytes:

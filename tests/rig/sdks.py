@@ -1,0 +1,57 @@
+"""The real SDKs on their two ways through a proxy: by CONNECT, trusting its CA, or by a base URL."""
+
+import contextlib
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+from processes import Proxy
+
+WAYS = ("connect", "base_url")
+MESSAGE = {"role": "user", "content": "hi"}
+
+
+def _settings(proxy: Proxy, way: str, base_path: str, client_type: type, headers: dict) -> dict[str, Any]:
+    told = {"api_key": "sk-test-key", "max_retries": 0, "timeout": 30, "default_headers": headers}
+    if way == "base_url":
+        return told | {"base_url": proxy.url + base_path, "http_client": client_type(trust_env=False)}
+    context = ssl.create_default_context(cafile=str(proxy.ca))
+    return told | {"http_client": client_type(proxy=proxy.url, verify=context, trust_env=False)}
+
+
+@contextlib.contextmanager
+def openai_client(proxy: Proxy, way: str = "base_url", **headers: str) -> Iterator[openai.OpenAI]:
+    """Open a client for Chat Completions; header names take `_` for `-`."""
+    settings = _settings(proxy, way, "/openai/v1", openai.DefaultHttpxClient, _named(headers))
+    with openai.OpenAI(**settings) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def anthropic_client(proxy: Proxy, way: str = "base_url", **headers: str) -> Iterator[anthropic.Anthropic]:
+    """Open a client for Messages."""
+    settings = _settings(proxy, way, "/anthropic", anthropic.DefaultHttpxClient, _named(headers))
+    with anthropic.Anthropic(**settings) as client:
+        yield client
+
+
+def async_openai(proxy: Proxy, way: str = "base_url") -> openai.AsyncOpenAI:
+    """Make the client for many calls at once."""
+    return openai.AsyncOpenAI(**_settings(proxy, way, "/openai/v1", openai.DefaultAsyncHttpxClient, {}))
+
+
+def async_anthropic(proxy: Proxy, way: str = "base_url") -> anthropic.AsyncAnthropic:
+    """Make the client for many calls at once."""
+    return anthropic.AsyncAnthropic(**_settings(proxy, way, "/anthropic", anthropic.DefaultAsyncHttpxClient, {}))
+
+
+def order(**told: object) -> dict[str, str]:
+    """Make the header that tells the origin what to answer."""
+    return {"x-origin": json.dumps(told)}
+
+
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
