@@ -1,0 +1,79 @@
+"""`lockpin calls`: single calls, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.changes import task_name
+from lockpin_cli.inputs import instant, load_config
+from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
+from lockpin_cli.output import Column, Format, FormatOption, View, show
+from lockpin_core.clock import utc_now
+from lockpin_core.ledger.reader import CallRow, LedgerReader
+from lockpin_core.readers.calls import FIELDS, charged, receipt_of
+from lockpin_core.readers.figures import aligned
+from lockpin_core.refusals import stamp
+
+app = new_app()
+
+_TABLE_ROWS = 50  # what a person wants to see at once
+_COLUMNS = (
+    *(Column("AT"), Column("CALL"), Column("TASK"), Column("MODEL"), Column("DECISION")),
+    *(Column("TOKENS", right=True), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
+)
+
+
+@app.command()
+def calls(
+    context: typer.Context,
+    task: TaskOption = None,
+    since: SinceOption = None,
+    model: Annotated[str | None, typer.Option(help="Only calls that asked for this model, or got it.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """List calls, newest first. JSON is an array of receipts.
+
+    Example: lockpin calls --task fix-login --since 24h --format jsonl
+    """
+    start = None if since is None else instant(since, "--since", utc_now())
+    named = None if task is None else task_name(task, "--task")
+    ledger = load_config(context, config).ledger
+    wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
+    found: list[CallRow] = []
+    if ledger.exists():
+        with LedgerReader(ledger) as reader:
+            found = reader.calls(since=start, task=named, model=model, limit=wanted)
+    show(_view(found, ledger, cut=limit is None and len(found) == _TABLE_ROWS), form)
+
+
+def _view(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
+    amounts = zip(aligned([call.held for call in found]), aligned([charged(call) for call in found]), strict=True)
+    cells = [
+        [
+            stamp(call.at), call.id, call.payers.task, call.model or "-", call.decision,
+            "-" if call.tokens is None else f"{call.tokens:,}", *shown, _note(call),
+        ]
+        for call, shown in zip(found, amounts, strict=True)
+    ]  # fmt: skip
+    notes = [f"the newest {_TABLE_ROWS}; --limit shows more"] if cut else []
+    return View(
+        _COLUMNS, cells, [receipt_of(call) for call in found], FIELDS, notes=notes, empty=f"no such calls in {ledger}"
+    )
+
+
+def _note(call: CallRow) -> str:
+    if call.state == "open":
+        return "in flight"
+    if call.state == "none":
+        return f"{call.code} ×{call.count}" if call.count > 1 else str(call.code)
+    notes = ["(est.)" if call.estimated else "", call.reason or "", "failed" if call.failed else ""]
+    notes += ["over hold" if call.over_hold else "", "" if call.priced else "no price"]
+    return " ".join(dict.fromkeys(note for note in notes if note))

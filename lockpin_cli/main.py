@@ -1,0 +1,135 @@
+"""The command `lockpin`: the app, and the one catch-all that turns a fault into a line and an exit status.
+
+0: done. 1: it ran, and the answer is no. 2: wrong use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lockpin_cli.options import ConfigOption
+from lockpin_core.errors import LockpinError
+
+# Each has a module of its name with an `app`; only that of the command in use is imported.
+COMMANDS = {
+    "up": "Start the proxy.",
+    "env": "Print the variables that send an agent through the proxy.",
+    "report": "Add up calls, tokens and dollars.",
+    "calls": "List calls, newest first.",
+    "receipt": "Show what became of one call.",
+    "task": "Make, list and close tasks.",
+    "budget": "Show and raise limits.",
+    "prices": "Show the prices in use.",
+    "validate": "Check lockpin.yaml without starting anything.",
+}
+
+
+class Commands(TyperGroup):
+    """The commands of `COMMANDS`, loaded when they are called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Give the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Load a command; None: there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(importlib.import_module(f"lockpin_cli.{cmd_name}").app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of the help without loading any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+# `rich_markup_mode=None`: help and errors are plain lines, and rich is not even imported for them.
+app = typer.Typer(cls=Commands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _say_version(*, asked: bool) -> None:
+    if asked:
+        from lockpin_core import __version__
+
+        print(f"lockpin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def lockpin(
+    config: ConfigOption = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda asked: _say_version(asked=asked),
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """A hard spend cap for AI agents.
+
+    Example: start the proxy with `lockpin up --daily-usd 10`, then, where the agent runs,
+    `eval "$(lockpin env --task fix-login)"`.
+    """
+
+
+def main() -> None:
+    """Run one command and end the process with its status."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that leaves, such as head, ends us without a word
+    try:
+        _check_words(sys.argv[1:])
+        status = app(prog_name="lockpin", standalone_mode=False)
+    except Exception as error:
+        status = _fault(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse bytes that are no text: no name, model or path of ours can hold them."""
+    for word in words:
+        if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
+            raise typer.BadParameter(f"{word!a} is not UTF-8 text")
+
+
+def _fault(error: Exception) -> int:
+    """Say in one line what went wrong, and give the exit status."""
+    if isinstance(error, LockpinError):
+        _say(str(error))
+        return 1
+    if isinstance(error, typer.Abort):
+        return 1
+    if hasattr(error, "format_message"):  # typer's wrong use; its class has no public name
+        _say(_usage(error, error.format_message()))
+        return 2
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    _say(f"a bug in Lockpin: {type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error}")
+    return 1
+
+
+def _usage(error: Exception, message: str) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "lockpin"
+    return f"{message.replace('Value error, ', '').rstrip('.')}; see `{command} --help`"
+
+
+def _say(message: str) -> None:
+    line = " ".join(message.split())
+    print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Options that several commands have, and the app of a command's module. Knows typer only: the help must come fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The configuration to use instead of the one that is found."),
+]
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="From then on: 24h, 7d, or a date such as 2026-10-22.")
+]
+TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this task.")]
+
+
+def new_app(words: str | None = None) -> typer.Typer:
+    """Make an app whose help and errors are plain lines, so that rich is not even imported for them."""
+    return typer.Typer(help=words, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def config_path(context: typer.Context, own: Path | None) -> Path | None:
+    """Find which file was named, after the command or before it."""
+    path = own or context.find_root().params.get("config")
+    return None if path is None else Path(path).expanduser()

@@ -1,0 +1,118 @@
+"""How commands print what they found: a table for people, JSON, CSV or JSON lines for programs. Knows no ledger."""
+
+from __future__ import annotations
+
+import csv
+import enum
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from lockpin_core.jsontext import dumps
+
+
+class Format(enum.StrEnum):
+    """What `--format` allows."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", "--output", help="table for people; json, csv or jsonl for programs.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; numbers stand right."""
+
+    title: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One answer in all its forms. Cells are text; `records` are JSON-ready and all have the same keys."""
+
+    columns: Sequence[Column]
+    cells: Sequence[Sequence[str]]
+    records: Sequence[Mapping[str, object]]
+    fields: Sequence[str]  # the keys of a record, for a CSV without rows too
+    document: object = None  # the whole JSON answer; None: the array of records
+    foot: Sequence[str] = ()  # cells of a last line that adds up
+    notes: Sequence[str] = ()  # sentences below the table
+    empty: str = "nothing yet"  # what to say where there are no rows
+
+
+def show(view: View, form: Format) -> None:
+    """Print a view to standard output."""
+    match form:
+        case Format.TABLE:
+            _show_table(view)
+        case Format.JSON:
+            print(dumps(list(view.records) if view.document is None else view.document))
+        case Format.JSONL:
+            for record in view.records:
+                print(dumps(record))
+        case Format.CSV:
+            _show_csv(view)
+
+
+def plain(text: str) -> str:
+    """Make text from outside fit for a terminal: what does not print is written as an escape."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _show_table(view: View) -> None:
+    """Print aligned lines, the same on a terminal and in a pipe.
+
+    No amount is ever cut or folded, as a table made to fit the screen would do; nor has it colours to strip.
+    """
+    if not view.cells:
+        print(view.empty)
+    else:
+        _show_lines(view)
+    for note in view.notes:
+        print(plain(note))
+
+
+def _show_lines(view: View) -> None:
+    lines = [[column.title for column in view.columns], *([plain(cell) for cell in row] for row in view.cells)]
+    if view.foot:
+        lines.append([plain(cell) for cell in view.foot])
+    widths = [max(_width(line[place]) for line in lines) for place in range(len(view.columns))]
+    for line in lines:
+        padded = (_pad(cell, width, column) for cell, width, column in zip(line, widths, view.columns, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def _show_csv(view: View) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(view.fields)
+    for record in view.records:
+        writer.writerow([_csv_cell(record[name]) for name in view.fields])
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else dumps(value)
+
+
+def _pad(cell: str, width: int, column: Column) -> str:
+    space = " " * (width - _width(cell))
+    return space + cell if column.right else cell + space
+
+
+def _width(text: str) -> int:
+    """Count terminal cells: wide East Asian characters take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )

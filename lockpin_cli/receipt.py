@@ -1,0 +1,50 @@
+"""`lockpin receipt`: one call and what became of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.changes import task_name
+from lockpin_cli.inputs import load_config
+from lockpin_cli.options import ConfigOption, TaskOption, new_app
+from lockpin_cli.output import plain
+from lockpin_core.errors import CommandError
+from lockpin_core.jsontext import dumps
+from lockpin_core.ledger.reader import CallRow, LedgerReader
+from lockpin_core.readers.calls import receipt_of, summary
+
+app = new_app()
+
+
+@app.command()
+def receipt(
+    context: typer.Context,
+    call: Annotated[str, typer.Argument(metavar="[ID|last]", help="A call's id, or the newest call.")] = "last",
+    task: TaskOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show one call's receipt: JSON on standard output, its sum in words on standard error.
+
+    Example: lockpin receipt last --task fix-login
+    """
+    found = _find(load_config(context, config).ledger, call, None if task is None else task_name(task, "--task"))
+    built = receipt_of(found)
+    print(plain(summary(found)), file=sys.stderr)
+    print(json.dumps(built, indent=2) if sys.stdout.isatty() else dumps(built))
+
+
+def _find(ledger: Path, call: str, task: str | None) -> CallRow:
+    found = None
+    if ledger.exists():
+        with LedgerReader(ledger) as reader:
+            found = reader.call(call.strip(), task=task)
+    if found is None:
+        what = "no call yet" if call == "last" else f'no call "{call}"'
+        of_task = "" if task is None else f' of task "{task}"'
+        raise CommandError(f"{what}{of_task} in {ledger}; `lockpin calls` lists them")
+    return found

@@ -1,0 +1,115 @@
+"""`lockpin up`: checks the configuration, then becomes the proxy. Knows how it is started, not what it does."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from lockpin_cli.inputs import load_config
+from lockpin_cli.options import ConfigOption, config_path, new_app
+from lockpin_core.config import option_names
+from lockpin_core.errors import ConfigError
+from lockpin_core.prices import PriceTable, shipped_dir
+
+app = new_app()
+
+_PREFIX = "lockpin_"  # of the proxy's options
+
+
+class UpCommand(TyperCommand):
+    """Lists the configuration's flags in its help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Add a flag for each scalar of the configuration."""
+        rows = [(f"{_flag(name)} VALUE", f"{'.'.join(path)} of lockpin.yaml") for name, path in option_names().items()]
+        with formatter.section("Flags that win over lockpin.yaml"):
+            formatter.write_dl(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A process to become."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+# Flags of the configuration are none of typer's, so they come as words.
+@app.command(cls=UpCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def up(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where to listen on 127.0.0.1.")] = 8080,
+    workers: Annotated[int, typer.Option(hidden=True)] = 1,
+    config: ConfigOption = None,
+) -> None:
+    """Start the proxy. Ctrl-C stops it.
+
+    Example: lockpin up --port 8080 --daily-usd 10
+    """
+    if workers != 1:
+        raise typer.BadParameter("more than one worker is not in this version", context, param_hint="--workers")
+    flags = read_flags(context.args)
+    _check(context, config, flags)
+    start = proxy(port, config_path(context, config), flags, Path(__file__).parent.parent, os.environ)
+    sys.stdout.flush()
+    os.execve(start.arguments[0], start.arguments, start.environment)
+
+
+def read_flags(words: Sequence[str]) -> dict[str, str]:
+    """Read `--daily-usd 10` and `--daily-usd=10` into option names and values. Wrong use otherwise."""
+    names = {_flag(name): name for name in option_names()}
+    flags: dict[str, str] = {}
+    left = list(words)
+    while left:
+        flag, equals, value = left.pop(0).partition("=")
+        if flag not in names:
+            raise typer.BadParameter(_unknown(flag, names), param_hint=flag)
+        if not equals and not left:
+            raise typer.BadParameter("a value must follow", param_hint=flag)
+        if names[flag] in flags:
+            raise typer.BadParameter("it is there twice; once is allowed", param_hint=flag)
+        flags[names[flag]] = value if equals else left.pop(0)
+    return flags
+
+
+def proxy(
+    port: int, config: Path | None, flags: Mapping[str, str], root: Path, environment: Mapping[str, str]
+) -> Start:
+    """Say which process the proxy is. In a checkout its own packages come first, whatever is installed."""
+    named = {} if config is None else {"config": str(config.absolute())}
+    settings = [part for name, value in {**named, **flags}.items() for part in ("--set", f"{_PREFIX}{name}={value}")]
+    # `-P`: the folder that the command is called in is no place to import from.
+    arguments = (sys.executable, "-P", "-m", "lockpin_addons.up", "--port", str(port), *settings)
+    if not (root / "addons" / "lockpin_addons").is_dir():
+        return Start(arguments, dict(environment))
+    folders = [str(root), str(root / "addons"), *filter(None, [environment.get("PYTHONPATH")])]
+    return Start(arguments, {**environment, "PYTHONPATH": os.pathsep.join(folders)})
+
+
+def _check(context: typer.Context, config: Path | None, flags: Mapping[str, str]) -> None:
+    """Meet mistakes here, where they are one line, before the proxy starts."""
+    load_config(context, config)
+    try:
+        loaded = load_config(context, config, flags)
+    except ConfigError as error:  # the file alone is sound, so it is a flag
+        raise typer.BadParameter(str(error), context, param_hint="a flag") from None
+    PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _unknown(flag: str, names: Mapping[str, str]) -> str:
+    if not flag.startswith("-"):
+        return "it is not a flag; flags such as --daily-usd 10 are allowed"
+    near = difflib.get_close_matches(flag, [*names, "--port", "--config"], 1, 0.7)
+    return "there is no such flag" + (f"; did you mean {near[0]}?" if near else "")

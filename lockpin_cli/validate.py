@@ -1,0 +1,35 @@
+"""`lockpin validate`: reads a configuration as the proxy would, and says what is wrong or doubtful in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.inputs import load_config
+from lockpin_cli.options import ConfigOption, config_path, new_app
+from lockpin_core.clock import utc_now
+from lockpin_core.config_warnings import warnings
+from lockpin_core.prices import PriceTable, shipped_dir
+
+app = new_app()
+
+
+@app.command()
+def validate(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="The file to check; else the one that would be used.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Check lockpin.yaml without starting anything. Status 1 where it cannot be used.
+
+    Example: lockpin validate ./lockpin.yaml
+    """
+    loaded = load_config(context, file or config_path(context, config))
+    table = PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
+    found = warnings(loaded, table, at=utc_now())
+    for warning in found:
+        print(f"warning: {warning}")
+    counted = {0: "no warnings", 1: "1 warning"}.get(len(found), f"{len(found)} warnings")
+    print(f"{loaded.file or 'no configuration file, so the defaults hold'}: ok, {counted}")

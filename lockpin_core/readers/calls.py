@@ -1,0 +1,66 @@
+"""Receipts of calls that the ledger holds: the same object as in the reply's header. Pure over the reader's rows."""
+
+from __future__ import annotations
+
+from lockpin_core.budgets import Budget, Standing
+from lockpin_core.ledger.reader import Balanced, CallRow
+from lockpin_core.money import ZERO, Money
+from lockpin_core.readers.figures import said
+from lockpin_core.receipt import ReceiptFacts, receipt
+from lockpin_core.refusals import stamp
+from lockpin_core.windows import LIFETIME, Window
+
+FIELDS = (
+    *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served"),
+    *("held_usd", "charged_usd", "estimated", "estimate_reason", "failed", "usage", "rates", "price_date", "tier"),
+    *("billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
+)
+
+
+def receipt_of(call: CallRow) -> dict[str, object]:
+    """Build a call's receipt; that of a call in flight has no charge yet."""
+    return receipt(
+        ReceiptFacts(
+            call.id, call.ended_at or call.at, call.decision, call.payers.task, call.provider, call.model,
+            code=call.code, key=call.payers.key, user=call.payers.user, model_served=call.model_served,
+            held=call.held, charged=charged(call), estimated=call.estimated,
+            estimate_reason=call.reason if call.state == "charged" else None, failed=call.failed, usage=call.usage,
+            rates=call.rates, price_date=call.price_date, tier=call.tier, billing=call.billing,
+            output_limit=call.output_limit, degrade=call.degrade, waited_ms=call.waited_ms,
+            budgets=[_standing(balance) for balance in call.balances], hash=call.hash,
+        )
+    )  # fmt: skip
+
+
+def charged(call: CallRow) -> Money | None:
+    """Say what a call cost; None: in flight, or never held. A void is a zero."""
+    return ZERO if call.state == "void" else call.charged
+
+
+def summary(call: CallRow) -> str:
+    """Say in one line what became of a call; "(est.)" marks an estimate."""
+    what = f"{call.id} {stamp(call.at)} {call.provider}/{call.model} task {call.payers.task}"
+    return f"{what}: {_ending(call)}"
+
+
+def _ending(call: CallRow) -> str:
+    held = f"held {said(call.held)}" if call.held is not None else ""
+    match call.state:
+        case "open":
+            return f"in flight, {held}"
+        case "void":
+            return f"cost nothing ({call.reason}), {held}"
+        case "charged" if call.charged is not None:
+            estimate = f" (est.) {call.reason}" if call.estimated else ""
+            return f"charged {said(call.charged)}{estimate}, {held}"
+    times = f" {call.count} times" if call.count > 1 else ""
+    return f"{call.decision}{times} ({call.code})"
+
+
+def _standing(balance: Balanced) -> Standing:
+    """Give an account as it stood then; its window is no part of a receipt."""
+    return Standing(
+        account="", budget=Budget(balance.budget, balance.scope, Window("lifetime")), subject=balance.subject,
+        span=LIFETIME, spent=balance.spent, held=balance.held, spent_tokens=balance.spent_tokens,
+        held_tokens=balance.held_tokens, limit=balance.limit, limit_tokens=balance.limit_tokens,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+import csv
+import io
+import json
+
+FIELDS = [
+    *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served", "held_usd"),
+    *("charged_usd", "estimated", "estimate_reason", "failed", "usage", "rates", "price_date", "tier", "billing"),
+    *("output_limit", "degrade", "waited_ms", "budgets", "hash"),
+]
+
+
+def test_calls_are_an_array_of_receipts_newest_first(lockpin, ledger):
+    receipts = json.loads(lockpin("calls", "--format", "json").stdout)
+
+    assert [receipt["decision"] for receipt in receipts].count("allowed") == 4
+    assert all(list(receipt) == FIELDS for receipt in receipts)
+    by_id = {receipt["id"]: receipt for receipt in receipts}
+    assert sorted(by_id) == ["c1", "c2", "c3", "c4", "c5", "c6"]
+    assert (by_id["c1"]["held_usd"], by_id["c1"]["charged_usd"]) == ("0.5", "0.0214")
+    assert (by_id["c2"]["estimated"], by_id["c2"]["estimate_reason"]) == (True, "client_left")
+    assert by_id["c3"]["charged_usd"] == "0"
+    assert by_id["c4"]["charged_usd"] is None
+    assert (by_id["c5"]["decision"], by_id["c5"]["code"], by_id["c5"]["held_usd"]) == ("refused", "unknown_model", None)
+    assert (by_id["c6"]["decision"], by_id["c6"]["code"]) == ("uncapped", "no_limit")
+
+
+def test_filters_narrow_the_list(lockpin, ledger):
+    def ids(*words: str) -> list[str]:
+        return sorted(receipt["id"] for receipt in json.loads(lockpin("calls", "--format", "json", *words).stdout))
+
+    assert ids("--task", "fix") == ["c1", "c2"]
+    assert ids("--model", "gpt-x") == ["c5", "c6"]
+    assert ids("--model", "claude-opus-4-5-x") == ["c1"]  # as served
+    assert ids("--task", "fix", "--limit", "1") == ["c2"]
+    assert ids("--since", "2999-01-01") == []
+
+
+def test_table_marks_estimates_and_calls_in_flight(lockpin, ledger):
+    lines = {line.split()[1]: line for line in lockpin("calls").stdout.splitlines()[1:]}
+
+    assert lines["c1"].endswith("$0.50  $0.0214")
+    assert lines["c2"].endswith("$0.0086  (est.) client_left")
+    assert lines["c3"].endswith("$0.0000  not_sent")
+    assert lines["c4"].endswith("in flight")
+    assert lines["c5"].endswith("unknown_model")
+
+
+def test_csv_has_the_fields_of_a_receipt(lockpin, ledger):
+    rows = list(csv.DictReader(io.StringIO(lockpin("calls", "--task", "fix", "--format", "csv").stdout)))
+
+    assert list(rows[0]) == FIELDS
+    assert json.loads(rows[1]["usage"]) == {"input": 100, "output": 20}
+
+
+def test_no_calls_are_said_and_are_no_error(lockpin, home):
+    table, document = lockpin("calls"), lockpin("calls", "--format", "json")
+
+    assert (table.returncode, table.stdout) == (0, f"no such calls in {home.ledger}\n")
+    assert (document.returncode, document.stdout) == (0, "[]\n")

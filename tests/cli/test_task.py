@@ -1,0 +1,56 @@
+import json
+import unicodedata
+
+
+def listed(lockpin) -> dict[str, dict]:
+    return {task["task"]: task for task in json.loads(lockpin("task", "list", "--format", "json").stdout)}
+
+
+def test_new_task_has_its_budget(lockpin):
+    made = lockpin("task", "new", "fix-login", "--budget", "5")
+
+    assert (made.returncode, made.stdout) == (0, 'task "fix-login": $5.00 in all, spent $0.00, held $0.00\n')
+    task = listed(lockpin)["fix-login"]
+    assert (task["limit_usd"], task["window"], task["closed"], task["spent_usd"]) == (5, "lifetime", False, 0)
+
+
+def test_task_in_use_gets_the_budget_and_keeps_its_spend(lockpin, ledger):
+    lockpin("task", "new", "fix", "--budget", "0.05")
+
+    task = listed(lockpin)["fix"]
+    assert (task["limit_usd"], task["spent_usd"]) == (0.05, 0.03)
+
+
+def test_window_of_a_day_is_said(lockpin):
+    assert "$1.50 a day" in lockpin("task", "new", "daily-run", "--budget", "1.5", "--window", "day").stdout
+
+
+def test_closed_task_opens_again(lockpin):
+    lockpin("task", "new", "x", "--budget", "1")
+
+    assert lockpin("task", "close", "x").stdout == 'task "x" is closed: spent $0.00, held $0.00\n'
+    assert listed(lockpin)["x"]["closed"] is True
+    lockpin("task", "new", "x", "--budget", "2")
+    assert (listed(lockpin)["x"]["closed"], listed(lockpin)["x"]["limit_usd"]) == (False, 2)
+
+
+def test_one_name_in_two_spellings_is_one_task(lockpin):
+    lockpin("task", "new", unicodedata.normalize("NFD", "übung"), "--budget", "1")
+    lockpin("task", "new", unicodedata.normalize("NFC", "übung"), "--budget", "2")
+
+    assert list(listed(lockpin)) == ["übung"]
+
+
+def test_table_lists_tasks_that_exist_by_use(lockpin, ledger):
+    lines = lockpin("task", "list").stdout.splitlines()
+
+    assert lines[0].split() == ["TASK", "WINDOW", "SPENT", "HELD", "LIMIT", "STATE", "CREATED"]
+    assert lines[1].split() == ["doc", "lifetime", "$0.00", "$1.25", "-", "open", "-"]
+    assert lines[2].split() == ["fix", "lifetime", "$0.03", "$0.00", "-", "open", "-"]
+
+
+def test_no_tasks_say_how_to_make_one_and_make_no_ledger(lockpin, home):
+    done = lockpin("task", "list")
+
+    assert "lockpin task new" in done.stdout
+    assert not home.ledger.exists()

@@ -1,0 +1,39 @@
+def test_sound_file_is_ok(lockpin, home):
+    file = home.config("daily_usd: 10\n")
+
+    done = lockpin("validate", str(file))
+
+    assert (done.returncode, done.stdout) == (0, f"{file}: ok, no warnings\n")
+
+
+def test_warnings_are_listed_and_are_no_error(lockpin, home):
+    home.config("budgets:\n- {name: soft, scope: machine, window: day, limit_usd: 2}\n")
+
+    done = lockpin("validate")
+
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == 'warning: budget "soft" only warns and never blocks; action: enforce blocks'
+    assert done.stdout.endswith("lockpin.yaml: ok, 1 warning\n")
+
+
+def test_error_names_file_and_line(lockpin, home):
+    file = home.config("mode: solo\n\nbudgets:\n- {name: a, scope: machine, window: day, limit_usd: nan}\n")
+
+    done = lockpin("validate", str(file))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{file}:4: budgets[0].limit_usd" in done.stderr
+
+
+def test_bad_price_is_an_error(lockpin, home):
+    home.config("pricing:\n  m: {input_per_mtok: -1}\n")
+
+    done = lockpin("validate")
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "-1" in done.stderr
+
+
+def test_without_a_file_the_defaults_hold(lockpin):
+    assert lockpin("validate").stdout == "no configuration file, so the defaults hold: ok, no warnings\n"
