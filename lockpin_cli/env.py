@@ -61,8 +61,7 @@ def proxy_url(port: int, task: str | None) -> str:
     """Write the proxy's address with the task as its user name. Wrong use where the name is not allowed."""
     if task is None:
         return f"http://127.0.0.1:{port}"
-    # Clients decode the user name once and the proxy decodes it again, so a percent sign is written twice over.
-    user = quote(task_name(task, "--task").replace("%", "%25"), safe="")
+    user = quote(task_name(task, "--task"), safe="")
     return f"http://{user}@127.0.0.1:{port}"
 
 

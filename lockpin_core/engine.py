@@ -17,7 +17,7 @@ from lockpin_core.admission import (
     may_go_uncapped,
 )
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Charge, Outcome, Reading, Refusal, Reply, Request
+from lockpin_core.call import Call, Charge, Outcome, Parsed, Reading, Refusal, Reply, Request
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, WireError
@@ -47,7 +47,7 @@ class Admitted:
     wire: Wire
     body: bytes | None
     strips_usage: bool
-    attested: bool
+    parsed: Parsed
     tariff: Tariff
 
 
@@ -175,7 +175,7 @@ class Engine:
             request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
             body = priced.wire.rewrite(request, change, output_field=incoming.provider.output_field)
         strips = change is not None and change.ask_usage
-        return Admitted(answer, priced.wire, body, strips, priced.parsed.attested, priced.tariff(self._config))
+        return Admitted(answer, priced.wire, body, strips, priced.parsed, priced.tariff(self._config))
 
     def _short(self, priced: Priced, call: Call, short: Short) -> Answered:
         fits: dict[str, object] = {}

@@ -31,12 +31,12 @@ def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Ch
     """Decide the charge of a call. First row of SPEC §12 that applies."""
     if outcome.ending is Ending.NOT_SENT:
         return Void("not_sent")
-    if outcome.ending is Ending.STOPPED:
-        return held(call, "lockpin_stopped")
     if outcome.status is not None and not 200 <= outcome.status < 300:
         return _error_reply(call, outcome, tariff)
     if reading.complete:
         return _reported(call, reading, tariff)
+    if outcome.ending is Ending.STOPPED:
+        return held(call, "lockpin_stopped")
     if outcome.status is None:
         return _no_reply(call, outcome, tariff)
     if not reading.readable and outcome.ending is Ending.DONE:

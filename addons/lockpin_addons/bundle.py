@@ -117,6 +117,7 @@ def _build(master: Master, config: Config, providers: Providers, prices: PriceTa
     ledger = SqliteLedger(
         config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=fault, deliver=deliver
     )
+    ledger.define(rules)
     # After the loop's end: late hooks still settle, then open holds are charged.
     atexit.register(ledger.stop)
     engine = Engine(config, prices, ledger, rules=rules, clock=utc_now)

@@ -200,7 +200,7 @@ class Gate:
         trip.headers = held_headers(decision.held)
         changed = decision.body if decision.body is not None else body
         encoded = is_encoded(flow.request.headers.get("content-encoding"))
-        if decision.body is not None or (encoded and not decision.attested):
+        if decision.body is not None or (encoded and not decision.parsed.attested):
             # What is sent is what was priced: the decoded bytes.
             flow.request.headers.pop("content-encoding", None)
             flow.request.raw_content = changed

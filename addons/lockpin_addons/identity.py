@@ -34,11 +34,13 @@ def read_payers(headers: http.Headers, *, proxy_user: str | None, path_task: str
                 from_session: bool) -> Payers:  # fmt: skip
     """Name the payers of a request. Raises IdentityError; nothing is ever half applied."""
     own = own_headers(headers)
-    task = own.get("x-lockpin-task") or proxy_user or path_task
+    coded = own.get("x-lockpin-task") or (path_task if proxy_user is None else None)
+    # A client decodes the user name of a proxy's URL itself.
+    task = unquote(coded) if coded is not None else proxy_user
     if task is None and from_session:
         task = _session(headers)
     return Payers(
-        task=task_name(task) if task is not None else default_task,
+        task=_name(task, "the task's name") if task is not None else default_task,
         machine=socket.gethostname(),
         project=_name(own["x-lockpin-project"], "X-Lockpin-Project") if "x-lockpin-project" in own else None,
         tags=_tags(own.get("x-lockpin-tag")),
@@ -84,11 +86,6 @@ def proxy_user(headers: http.Headers) -> str | None:
     except (ValueError, binascii.Error):
         raise IdentityError("the proxy credentials are not basic credentials in UTF-8") from None
     return text.partition(":")[0] or None
-
-
-def task_name(raw: str) -> str:
-    """Put a task's name into its one form: percent-decoded, NFC, case kept. Raises IdentityError."""
-    return _name(unquote(raw), "the task's name")
 
 
 def client_product(headers: http.Headers) -> str:

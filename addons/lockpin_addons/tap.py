@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from mitmproxy import http
+from mitmproxy import ctx, http
 
 from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
@@ -38,7 +38,6 @@ def _end_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
     """A fault of ours at the end of an exchange: the hold is charged now."""
     trip = tap.trips.pop(flow.id, None)
     if trip is not None and trip.admitted is not None and not trip.settled:
-        trip.settled = True
         tap.engine.settle_as_held(trip.admitted, "no_usage")
 
 
@@ -67,7 +66,7 @@ class Tap:
     def _watch(self, trip: Trip, response: http.Response) -> None:
         assert trip.admitted is not None
         is_stream = response.headers.get("content-type", "").lower().startswith(SSE)
-        trip.scanner = trip.admitted.wire.scanner(streamed=is_stream)
+        trip.scanner = trip.admitted.wire.scanner(streamed=is_stream, asked=trip.admitted.parsed)
         trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
         if not is_stream and not trip.admitted.held.call.streamed:
             return
@@ -119,8 +118,8 @@ class Tap:
             await self._scan_whole(trip, response.raw_content or b"")
         outcome = self._outcome(trip, Ending.DONE, response, body=None if streamed else response.raw_content)
         reading = self._reading(trip)
-        trip.settled = True
         settling = self.engine.settle(trip.admitted, reading, outcome)
+        trip.settled = True
         if streamed:
             return
         done, _ = await asyncio.wait([asyncio.wrap_future(settling)], timeout=SETTLE_WAIT_S)
@@ -142,23 +141,21 @@ class Tap:
     @guard.sealed(_end_as_held)
     def error(self, flow: http.HTTPFlow) -> None:
         """Settle an exchange that broke off."""
-        trip = self.trips.pop(flow.id, None)
+        trip = self.trips.get(flow.id)
         if trip is None:
             return
-        if trip.admitted is None:
-            if trip.kind is not Kind.PASSED:
-                self.engine.cancel(trip.call_id)
-            return
-        if not trip.settled:
-            self.trips[flow.id] = trip
+        if trip.admitted is not None and not trip.settled:
             outcome = self._outcome(trip, self._ending(flow), flow.response, body=None)
-            trip.settled = True
             self.engine.settle(trip.admitted, self._reading(trip), outcome)
-            self.trips.pop(flow.id, None)
+        elif trip.admitted is None and trip.kind is Kind.PENDING:
+            self.engine.cancel(trip.call_id)
+        self.trips.pop(flow.id, None)
 
     def _ending(self, flow: http.HTTPFlow) -> Ending:
         if guard.SENT not in flow.metadata:
             return Ending.NOT_SENT
+        if ctx.master.should_exit.is_set():
+            return Ending.STOPPED  # mitmproxy breaks every exchange off then, which looks like either side's doing
         if flow.metadata.get(guard.BLAME) == "provider":
             return Ending.CUT if flow.response is not None else Ending.DROPPED
         return Ending.CLIENT_LEFT

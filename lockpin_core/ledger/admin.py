@@ -49,7 +49,12 @@ class SqliteAdmin:
             created = books.at if task.created is None else task.created
             books.tasks.put(replace(task, terms=terms, created=created))
             books.event("task_new", data, name)
-            self._rearm(books, name)
+            own = books.balances.own_definition()
+            if own is not None:
+                seat = self._seat(books, own, name)
+                if limit is not None:
+                    books.balances.forget_raises(seat)
+                books.balances.rearm(seat)
             return _info(books, name)
 
     def task_close(self, name: str, *, who: str) -> TaskInfo:
@@ -91,11 +96,6 @@ class SqliteAdmin:
     def _seat(books: Books, budget: Budget, subject: str) -> Seat:
         limits = own_budget(budget, books.terms(subject)) if budget.own else budget
         return seat_of(limits, subject, books.now, books.balances.spans)
-
-    def _rearm(self, books: Books, task: str) -> None:
-        own = books.balances.own_definition()
-        if own is not None:
-            books.balances.rearm(self._seat(books, own, task))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Books]:

@@ -158,6 +158,12 @@ class Balances:
         self._change(seat.account).balance.raised_nano += nano
         return self.rearm(seat)
 
+    def forget_raises(self, seat: Seat) -> None:
+        """Take back what was added to the limit of one account: its limit was set anew."""
+        self.standings((seat,))
+        balance = self._change(seat.account).balance
+        balance.raised_nano = balance.raised_tokens = 0
+
     def rearm(self, seat: Seat) -> Standing:
         """Forget the alert steps of one account that its limit in force no longer makes passed."""
         (standing,) = self.standings((seat,))

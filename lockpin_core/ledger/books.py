@@ -126,7 +126,7 @@ class Books:
         terms = self.terms(call.payers.task)
         if terms is not None and terms.closed:
             return self._held_again(call) or Closed(self.now, call.payers.task)
-        self._store_definitions(rules)
+        self.define(rules)
         own = own_budget(rules.task_default, terms)
         seats = seats_of(call.payers, call.provider, call.model, rules, own, self.now, self.balances.spans)
         before = self.balances.standings(seats)
@@ -284,7 +284,8 @@ class Books:
         row |= {"client": note.client, "path": note.path, "wire": note.wire, "streamed": int(note.streamed)}
         self._chain.append(kind, self.at, row)
 
-    def _store_definitions(self, rules: Rules) -> None:
+    def define(self, rules: Rules) -> None:
+        """Store the definitions in force, when they are others than before."""
         if rules is not self._rules:
             self.balances.define((rules.task_default, *rules.budgets), self.at)
             self._rules = rules

@@ -77,6 +77,9 @@ class MemoryLedger:
         self._default: Budget | None = None
         self._coalescer = Coalescer()
 
+    def define(self, rules: Rules) -> None:
+        """See Ledger."""
+
     def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
         """See Ledger."""
         with self._lock:
@@ -133,7 +136,11 @@ class MemoryLedger:
             self._created.setdefault(name, self._now())
             self._event("task_new", name)
             if self._default is not None:
-                self._rearm(self._seat(self._default, name))
+                seat = self._seat(self._default, name)
+                if limit is not None:
+                    self._standings((seat,))
+                    self._accounts[seat.account].balance.raised_nano = 0
+                self._rearm(seat)
             return self._info(name)
 
     def task_close(self, name: str, *, who: str) -> TaskInfo:

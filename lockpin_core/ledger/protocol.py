@@ -101,6 +101,9 @@ class TaskInfo:
 class Ledger(Protocol):
     """Books that several processes may share. Every Future may fail with LedgerUnavailable: then nothing happened."""
 
+    def define(self, rules: Rules) -> None:
+        """Store the budgets in force, for commands and for other processes; nobody waits for it."""
+
     def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
 

@@ -52,6 +52,10 @@ class SqliteLedger:
         books = Books(connection, self.writer_id)
         self._writer = Writer(connection, books, watch, clock=clock, deliver=deliver, fault=fault)
 
+    def define(self, rules: Rules) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_define, rules=rules)))
+
     def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
         """See Ledger."""
         answer: Future[Held | Short | Closed] = Future()
@@ -93,6 +97,10 @@ class SqliteLedger:
     def stop(self) -> None:
         """See Ledger."""
         self._writer.stop()
+
+
+def _define(books: Books, rules: Rules) -> None:
+    books.define(rules)
 
 
 def _hold(books: Books, call: Call, rules: Rules) -> Held | Short | Closed:

@@ -130,7 +130,7 @@ def test_no_proxy_entry_of_others_stays(entry):
 
 
 @pytest.mark.parametrize(
-    ("task", "user"), [("fix", "fix"), ("a@b:c", "a%40b%3Ac"), ("übung", "%C3%BCbung"), ("50%", "50%2525")]
+    ("task", "user"), [("fix", "fix"), ("a@b:c", "a%40b%3Ac"), ("übung", "%C3%BCbung"), ("50%", "50%25")]
 )
 def test_task_is_percent_encoded_as_user_name(task, user):
     assert proxy_url(8080, task) == f"http://{user}@127.0.0.1:8080"

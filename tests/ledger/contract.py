@@ -337,6 +337,15 @@ class LedgerContract:
         with pytest.raises(CommandError):
             desk.admin.raise_budget(machine(None), "m", money("1"), who="test")
 
+    def test_a_budget_set_anew_takes_the_place_of_earlier_raises(self, desk):
+        desk.admin.task_new("t", limit=money("1"), window="lifetime", who="x")
+        hold(desk, "c1", "0.1")
+        desk.admin.raise_budget(d.OWN, "t", money("4"), who="x")
+
+        info = desk.admin.task_new("t", limit=money("0.3"), window="lifetime", who="x")
+
+        assert info.limit == money("0.3")
+
     def test_a_tasks_own_budget_is_raised_for_good(self, desk):
         desk.admin.task_new("t", limit=money("0.5"), window="lifetime", who="test")
         desk.admin.raise_budget(d.OWN, "t", money("0.2"), who="test")

@@ -140,7 +140,7 @@ def proxy(
         command += ["--set", f"lockpin_config={settings}", *arguments]
     variables = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
     roots = [addons.parent.parent, addons.parent] if addons else [ROOT, ROOT / "addons"]
-    variables |= {"HOME": str(home), "PYTHONPATH": os.pathsep.join(map(str, [*roots, RIG / "resolver"]))}
+    variables |= {"HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(map(str, [*roots, RIG / "resolver"]))}
     variables |= environment or {}
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=variables, cwd=home)
