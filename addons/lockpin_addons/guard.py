@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from mitmproxy import http
@@ -150,7 +151,7 @@ type Fallback = Callable[[Any, Any], None]
 def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Wrap a hook in the edge's one catch-all: whatever is raised, `fallback(addon, argument)` puts the flow right.
 
-    What is no `Exception` (a cancelled task, an exit) is raised again after that.
+    What asyncio needs is raised again after that: an exit, and in a coroutine its cancellation.
     """
 
     def wrap(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,6 +163,8 @@ def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., A
                     await cast(Awaitable[None], hook(self, argument))
                 except BaseException as error:
                     _handle(error, fallback, self, argument)
+                    if not isinstance(error, Exception):
+                        raise
 
             return call_async
 
@@ -171,6 +174,8 @@ def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., A
                 hook(self, argument)
             except BaseException as error:
                 _handle(error, fallback, self, argument)
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
 
         return call
 
@@ -179,12 +184,12 @@ def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., A
 
 def _handle(error: BaseException, fallback: Fallback, addon: Any, argument: Any) -> None:
     fallback(addon, argument)
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place is not None else "?"
     # Only the kind and the place: a message may hold a piece of a prompt or a key.
-    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
-    where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "?"
     logger.error("lockpin: %s at %s; the call was handled as a fault of Lockpin", type(error).__name__, where)
-    if not isinstance(error, Exception):
-        raise error
 
 
 @contextlib.contextmanager
