@@ -1,4 +1,4 @@
-"""Entry for `mitmdump -s addons/lockpin.py`: check what is installed, then put Lockpin onto the master's addon chain once.
+"""Entry for `mitmdump -s addons/lockpin.py`: check what is installed, then put Lockpin onto the master's chain once.
 
 Only the standard library may be imported at the top: this file must be able to say what is missing. The addons
 themselves sit on the master's chain, not in this script, so an edit or a deletion of this file cannot unload them.

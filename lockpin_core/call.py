@@ -1,4 +1,4 @@
-"""The nouns of a call's route: Request → Parsed → Quote → Hold → Reading → Charge, or a Refusal. Frozen data, no logic."""
+"""The nouns of a call's route: Request → Parsed → Quote → Hold → Reading → Charge, or a Refusal. Data, no logic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receipt: one JSON object for a call, the same from the reply's header as from the ledger. A view, not a record."""
+"""The receipt: one JSON object for a call, the same in the reply's header as from the ledger. A view, no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts Lockpin together on a mitmproxy master: options, configuration, ledger, engine, and the addons in their places."""
+"""Puts Lockpin together on a mitmproxy master: options, configuration, ledger, engine, addons in their places."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Gate:
         server = ctx.master.addons.get("proxyserver")
         addresses = server.listen_addrs() if server is not None else []
         hosts = {"127.0.0.1", "::1", "localhost", *(address[0] for address in addresses)}
-        return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))  # noqa: S104
+        return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
 
     @guard.sealed(_deny_connect)
     def http_connect(self, flow: http.HTTPFlow) -> None:

@@ -1,4 +1,4 @@
-"""Who a call is charged to, in solo mode: read from headers, the CONNECT's credentials, the path, a client's session."""
+"""Who a call is charged to, in solo mode: from headers, the CONNECT's credentials, the path, a client's session."""
 
 from __future__ import annotations
 

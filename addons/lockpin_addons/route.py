@@ -158,7 +158,7 @@ def lower_headers(headers: http.Headers) -> dict[str, str]:
 
 
 def redirect(request: http.Request, bound: Bound, upstream: Upstream | None) -> None:
-    """Point a request at the host that it is for: the configured upstream, else, from a base URL, the provider's own."""
+    """Point a request at the host it is for: the configured upstream, else, from a base URL, the provider's own."""
     if upstream is not None:
         request.scheme, request.host, request.port = upstream.scheme, upstream.host, upstream.port
     elif bound.by_base_url:

@@ -72,10 +72,8 @@ class Tap:
             return
         if trip.admitted.strips_usage and is_stream and "content-encoding" not in response.headers:
             trip.usage_filter = trip.admitted.wire.usage_filter()
-        if trip.usage_filter is not None and response.headers.pop("content-length", None) is not None:
-            # The body gets shorter than declared; HTTP/2 frames itself.
-            if response.http_version == "HTTP/1.1":
-                response.headers["transfer-encoding"] = "chunked"
+        if trip.usage_filter is not None:
+            _undeclare_length(response)
         response.stream = self._callable(trip)
 
     def _callable(self, trip: Trip) -> Callable[[bytes], bytes | list[bytes]]:
@@ -172,3 +170,10 @@ class Tap:
             code = trip.admitted.wire.error_code(body)
         seconds = -int(-(time.monotonic() - trip.sent_at_s) // 1)
         return Outcome(ending, status, seconds, code)
+
+
+def _undeclare_length(response: http.Response) -> None:
+    """Frame a body that gets shorter than was declared; HTTP/2 frames itself."""
+    declared = response.headers.pop("content-length", None)
+    if declared is not None and response.http_version == "HTTP/1.1":
+        response.headers["transfer-encoding"] = "chunked"

@@ -10,9 +10,8 @@ import threading
 import time
 
 import client
-import pytest
 import processes
-from processes import until
+import pytest
 
 BODY = {"model": "claude-sonnet-5-5", "messages": [{"role": "user", "content": "hi"}]}
 

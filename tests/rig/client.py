@@ -1,6 +1,6 @@
 """Plain clients: JSON through a base URL, and raw bytes through CONNECT with or without TLS."""
 
-import http.client
+import http.client  # noqa: F401 - tests name its exceptions through this module
 import json
 import socket
 import ssl

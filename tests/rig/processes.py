@@ -122,8 +122,8 @@ def make_home(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def proxy(
-    folder: Path, config: str = "", *, kind: str = "mitmdump", arguments: tuple[str, ...] = (), addons: Path | None = None,
-    environment: dict | None = None, home: Path | None = None,
+    folder: Path, config: str = "", *, kind: str = "mitmdump", arguments: tuple[str, ...] = (),
+    addons: Path | None = None, environment: dict | None = None, home: Path | None = None,
 ) -> Iterator[Proxy]:  # fmt: skip
     """Run Lockpin until the block ends; `kind` is "mitmdump" or "up"; `addons` is another entry script's path."""
     home = home or make_home(folder)
@@ -140,7 +140,11 @@ def proxy(
         command += ["--set", f"lockpin_config={settings}", *arguments]
     variables = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
     roots = [addons.parent.parent, addons.parent] if addons else [ROOT, ROOT / "addons"]
-    variables |= {"HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(map(str, [*roots, RIG / "resolver"]))}
+    variables |= {
+        "HOME": str(home),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, [*roots, RIG / "resolver"])),
+    }
     variables |= environment or {}
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=variables, cwd=home)
