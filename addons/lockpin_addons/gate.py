@@ -6,10 +6,14 @@ permit without which the core opens no upstream.
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import socket
 import time
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from lockpin_addons import guard, identity
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
@@ -41,6 +45,10 @@ def _deny(gate: Gate, flow: http.HTTPFlow) -> None:
 
 def _deny_connect(_gate: Gate, flow: http.HTTPFlow) -> None:
     flow.response = guard.own_reply(400, b'{"error":{"message":"lockpin: this CONNECT could not be read"}}')
+
+
+def _refuse_connection(_gate: Gate, data: ServerConnectionHookData) -> None:
+    data.server.error = "lockpin: this destination could not be checked"
 
 
 def _ignore(_gate: Gate, _argument: object) -> None:
@@ -77,6 +85,17 @@ class Gate:
             return
         if user is not None:
             self._proxy_users[flow.client_conn.id] = user
+
+    @guard.sealed(_refuse_connection)
+    async def server_connect(self, data: ServerConnectionHookData) -> None:
+        """Refuse a name that leads back to this proxy: each turn would open one more connection, without end."""
+        host, port = data.server.address or ("", 0)
+        listener = self.listener()
+        if port not in listener.ports or data.server.error:
+            return
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if any(ipaddress.ip_address(address[0]).is_loopback for *_, address in found):
+            data.server.error = "lockpin: this destination is the proxy itself"
 
     @guard.sealed(_ignore)
     def client_disconnected(self, client: Client) -> None:

@@ -14,6 +14,7 @@ from mitmproxy import http
 
 from lockpin_core.call import Payers
 
+MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
 MAX_NAME = 128
 OWN_PREFIX = "x-lockpin-"
@@ -41,7 +42,7 @@ def read_payers(headers: http.Headers, *, proxy_user: str | None, path_task: str
         task = _session(headers)
     return Payers(
         task=_name(task, "the task's name") if task is not None else default_task,
-        machine=socket.gethostname(),
+        machine=MACHINE,
         project=_name(own["x-lockpin-project"], "X-Lockpin-Project") if "x-lockpin-project" in own else None,
         tags=_tags(own.get("x-lockpin-tag")),
     )

@@ -279,6 +279,44 @@ def test_another_host_is_tunnelled_unseen(rig):
     server.close()
 
 
+def test_plain_http_to_another_host_passes_untouched_but_for_our_headers(rig):
+    _, proxy = rig
+    server = socket.create_server(("127.0.0.1", 0))
+    seen = []
+
+    def answer():
+        peer, _ = server.accept()
+        with peer:
+            seen.append(peer.recv(65536))
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as raw:
+        port = server.getsockname()[1]
+        head = f"POST http://localhost:{port}/x HTTP/1.1\r\nHost: localhost:{port}\r\nX-Lockpin-Task: t\r\n"
+        raw.sendall(f"{head}Proxy-Authorization: Basic dDpw\r\nContent-Length: 3\r\n\r\nabc".encode())
+        reply = client.read_all(raw)
+    thread.join()
+    server.close()
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b"POST /x HTTP/1.1" in seen[0]
+    assert b"lockpin" not in seen[0].lower()
+    assert b"proxy-authorization" not in seen[0].lower()
+
+
+def test_a_name_that_leads_back_to_the_proxy_makes_no_loop(rig):
+    _, proxy = rig
+
+    with socket.create_connection(("127.0.0.1", proxy.port), 10) as raw:
+        raw.sendall(f"GET /x HTTP/1.1\r\nHost: me.alias.test:{proxy.port}\r\n\r\n".encode())
+        reply = client.read_all(raw)
+
+    assert reply.startswith(b"HTTP/1.1 502")
+    assert b"the proxy itself" in reply
+
+
 def test_method_overrides_and_upgrades_are_refused(rig):
     origin, _ = rig
     before = len(origin.calls())

@@ -175,6 +175,7 @@ def authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Lockpin test CA")])
     cert = _builder(name, name, key.public_key()).add_extension(x509.BasicConstraints(True, None), critical=True)
+    cert = cert.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     return key, cert.add_extension(usage, critical=True).sign(key, hashes.SHA256())
 
