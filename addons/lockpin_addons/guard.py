@@ -151,7 +151,8 @@ type Fallback = Callable[[Any, Any], None]
 def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Wrap a hook in the edge's one catch-all: whatever is raised, `fallback(addon, argument)` puts the flow right.
 
-    What asyncio needs is raised again after that: an exit, and in a coroutine its cancellation.
+    Only an exit is raised again. A cancellation is not: mitmproxy would wait for ever for a hook that ended that way,
+    and once the flow has its refusal, ending quietly is all that the canceller wants.
     """
 
     def wrap(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,7 +164,7 @@ def sealed(fallback: Fallback) -> Callable[[Callable[..., Any]], Callable[..., A
                     await cast(Awaitable[None], hook(self, argument))
                 except BaseException as error:
                     _handle(error, fallback, self, argument)
-                    if not isinstance(error, Exception):
+                    if isinstance(error, KeyboardInterrupt | SystemExit):
                         raise
 
             return call_async
