@@ -10,23 +10,38 @@ import threading
 import time
 
 import client
+import mutants
 import processes
 import pytest
 
 BODY = {"model": "claude-sonnet-5-5", "messages": [{"role": "user", "content": "hi"}]}
 
 
-@pytest.fixture(scope="module", params=["mitmdump", "up"])
+# With both locks, under both ways of starting; then with one lock taken out: what the other guards alone.
+RIGS = {
+    "mitmdump": ("mitmdump", None),
+    "up": ("up", None),
+    "without the permit": ("mitmdump", mutants.without_permit),
+    "without deny-first": ("mitmdump", mutants.without_deny_first),
+}
+
+
+@pytest.fixture(scope="module", params=RIGS)
 def rig(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gate")
+    kind, mutate = RIGS[request.param]
+    addons = mutants.copy(folder / "copy") if mutate else None
+    if mutate:
+        mutate(addons)
     cert, ca = processes.leaf(folder, ["api.anthropic.com", "api.openai.com", "front.alias.test"])
     home = processes.make_home(folder)
     with (
         processes.origin(folder, cert=cert, ledger=home / ".local/share/lockpin/ledger.sqlite3") as origin,
         processes.proxy(
             folder,
-            kind=request.param,
+            kind=kind,
             home=home,
+            addons=addons,
             arguments=("--set", f"ssl_verify_upstream_trusted_ca={ca}"),
             environment={"RIG_RESOLVER": "1"},
         ) as proxy,
