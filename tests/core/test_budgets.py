@@ -1,0 +1,91 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import nouns
+import pytest
+
+from lockpin_core.budgets import account_id, violations
+from lockpin_core.money import ZERO, Money
+from lockpin_core.windows import LIFETIME, WindowSpan
+
+DAILY = nouns.budget()
+SPAN = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
+
+
+def usd(text: str) -> Money:
+    return Money.parse(text)
+
+
+def test_a_budget_applies_where_every_named_filter_has_a_match():
+    rule = nouns.budget(models=("claude-opus-*", "gpt-6"), providers=("anthropic",))
+
+    assert DAILY.applies(provider="any", model="")
+    assert rule.applies(provider="anthropic", model="claude-opus-5-5")
+    assert rule.applies(provider="anthropic", model="gpt-6")
+    assert not rule.applies(provider="openai", model="gpt-6")
+    assert not rule.applies(provider="anthropic", model="Claude-Opus-5-5")
+
+
+def test_a_budget_counts_for_its_task_or_its_machine():
+    assert nouns.TASK.subject(nouns.PAYERS) == "fix-login-bug"
+    assert DAILY.subject(nouns.PAYERS) == "box"
+
+
+@pytest.mark.parametrize(
+    ("most", "fits", "transient"),
+    [("0.6", True, True), ("0.600000001", False, True), ("0.8", False, True), ("0.800000001", False, False)],
+)
+def test_a_call_fits_when_spent_held_and_quote_are_within_the_limit(most, fits, transient):
+    standing = nouns.standing(DAILY, limit="1", spent="0.2", held="0.2")
+
+    assert standing.fits(usd(most), 0) is fits
+    assert standing.is_transient(usd(most), 0) is transient
+
+
+@pytest.mark.parametrize(("tokens", "fits", "transient"), [(60, True, True), (61, False, True), (81, False, False)])
+def test_tokens_are_judged_like_dollars(tokens, fits, transient):
+    standing = nouns.standing(DAILY, limit_tokens=100, spent_tokens=20, held_tokens=20)
+
+    assert standing.fits(usd("99"), tokens) is fits
+    assert standing.is_transient(usd("99"), tokens) is transient
+
+
+def test_a_call_that_costs_nothing_fits_a_budget_that_is_used_up():
+    standing = nouns.standing(DAILY, limit="1", spent="3", limit_tokens=1, spent_tokens=5)
+
+    assert standing.fits(ZERO, 0)
+    assert not standing.fits(Money(1), 0)
+    assert not standing.fits(ZERO, 1)
+
+
+def test_what_remains_may_be_negative_or_unlimited():
+    assert nouns.standing(DAILY, limit="1", spent="2", held="1").remaining() == usd("-2")
+    assert nouns.standing(DAILY).remaining() is None
+    assert nouns.standing(DAILY).remaining_tokens() is None
+    assert nouns.standing(DAILY, limit_tokens=9, spent_tokens=10, held_tokens=1).remaining_tokens() == -2
+
+
+def test_violations_are_final_before_transient_then_by_what_is_left():
+    quote = nouns.quote("0.5")
+    transient = nouns.standing(nouns.budget("a"), limit="1", held="0.9")
+    final, tighter = (
+        nouns.standing(nouns.budget(name), limit="1", spent=spent) for name, spent in (("b", "0.8"), ("c", "1"))
+    )
+    tokens = nouns.standing(nouns.budget("d"), limit_tokens=100)
+    fitting = nouns.standing(nouns.budget("e"), limit="1")
+    warns = replace(tighter, budget=nouns.budget("f", enforce=False))
+
+    assert violations([transient, fitting, tokens, warns, final, tighter], quote) == [tighter, final, tokens, transient]
+
+
+def test_an_account_is_named_by_budget_scope_subject_and_window():
+    ids = {
+        account_id(rule, subject, span)
+        for rule in (DAILY, nouns.budget("other"), nouns.budget(scope="task"))
+        for subject in ("x", "y")
+        for span in (LIFETIME, SPAN)
+    }
+
+    assert len(ids) == 12
+    assert account_id(DAILY, "x", SPAN) == "daily\x1fmachine\x1fx\x1f2026-10-21T00:00:00Z"
+    assert account_id(DAILY, "x", LIFETIME).endswith("\x1f")

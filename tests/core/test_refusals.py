@@ -1,0 +1,234 @@
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import nouns
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockpin_core.money import Money
+from lockpin_core.refusals import STATUS, budget_exceeded, refusal, shown, stamp
+from lockpin_core.windows import WindowSpan
+
+NOW = datetime(2026, 10, 21, 13, 30, tzinfo=UTC)
+DAY = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
+DEV = nouns.budget("dev-daily", "machine")
+TASK = "fix-login-bug"
+
+
+def day_standing(**amounts: object):
+    return nouns.standing(DEV, span=DAY, subject="box", **amounts)
+
+
+@pytest.mark.parametrize("code", STATUS)
+def test_only_a_fault_of_lockpins_own_says_when_to_come_again(code):
+    found = refusal(code, "words", {"task": "t"})
+
+    assert (found.code, found.status, found.message) == (code, STATUS[code], "lockpin: words")
+    assert found.detail == {"task": "t"}
+    assert found.retry_after_s == (5 if found.status == 503 else None)
+
+
+def test_an_unknown_code_is_a_bug():
+    with pytest.raises(KeyError):
+        refusal("no_such_code", "words")
+
+
+def test_a_tasks_own_budget_is_refused_in_the_words_and_figures_of_the_contract():
+    short = [nouns.standing(nouns.TASK, limit="0.0001")]
+
+    found = budget_exceeded(TASK, nouns.quote("0.0214"), short, NOW)
+
+    assert found.message == (
+        'lockpin: task "fix-login-bug" would exceed its $0.0001 budget: '
+        "spent $0.0000, in flight $0.0000, this call needs up to $0.0214"
+    )
+    assert (found.code, found.status, found.retry_after_s) == ("budget_exceeded", 402, None)
+    assert found.detail == {
+        "task": TASK,
+        "budget_usd": Decimal("0.0001"),
+        "spent_usd": Decimal(0),
+        "in_flight_usd": Decimal(0),
+        "needed_usd": Decimal("0.0214"),
+        "remaining_usd": Decimal("0.0001"),
+        "transient": False,
+    }
+
+
+def test_h01_a_windowed_budget_names_its_rule_its_subject_and_its_window():
+    short = [day_standing(limit="25", spent="24.9")]
+
+    found = budget_exceeded(TASK, nouns.quote("0.31"), short, NOW)
+
+    assert found.message == (
+        'lockpin: budget "dev-daily" (machine, day) would pass its $25.00 limit: spent $24.90, '
+        "in flight $0.00, this call needs up to $0.31; resets 2026-10-22T00:00:00Z"
+    )
+    named = {name: found.detail[name] for name in ("limit", "scope", "subject", "period", "limit_usd", "resets_at")}
+    assert named == {
+        "limit": "dev-daily",
+        "scope": "machine",
+        "subject": "box",
+        "period": "day",
+        "limit_usd": Decimal(25),
+        "resets_at": "2026-10-22T00:00:00Z",
+    }
+
+
+def test_h02_the_hint_is_the_time_until_the_reset_and_goes_in_no_header():
+    found = budget_exceeded(TASK, nouns.quote("1"), [day_standing(limit="1", spent="1")], NOW)
+    late = budget_exceeded(
+        TASK, nouns.quote("1"), [day_standing(limit="1", spent="1")], DAY.end - timedelta(milliseconds=1)
+    )
+
+    past = budget_exceeded(TASK, nouns.quote("1"), [day_standing(limit="1", spent="1")], DAY.end)
+
+    assert found.detail["retry_after_s"] == 10.5 * 3600
+    assert found.retry_after_s is None
+    assert [one.detail["retry_after_s"] for one in (late, past)] == [1, 1]
+
+
+def test_c06_what_only_holds_are_in_the_way_of_is_transient():
+    found = budget_exceeded(TASK, nouns.quote("0.5"), [day_standing(limit="25", held="24.9")], NOW)
+
+    assert found.detail["transient"] is True
+    assert found.detail["retry_after_s"] == 5
+    assert (found.detail["spent_usd"], found.detail["in_flight_usd"]) == (Decimal(0), Decimal("24.9"))
+
+
+def test_a_refusal_is_final_where_one_of_its_limits_is():
+    final, transient = day_standing(limit="1", spent="1"), nouns.standing(nouns.TASK, limit="2", held="1.9")
+
+    found = budget_exceeded(TASK, nouns.quote("0.5"), [final, transient], NOW)
+
+    assert found.detail["transient"] is False
+    assert [one["budget_usd"] for one in found.detail["violations"]] == [Decimal(1), Decimal(2)]
+    assert "limit" in found.detail["violations"][0]
+    assert "limit" not in found.detail["violations"][1]
+
+
+def test_one_violation_is_not_listed_twice():
+    assert "violations" not in budget_exceeded(TASK, nouns.quote(), [day_standing(limit="0.01")], NOW).detail
+
+
+def test_what_would_fit_is_told_where_something_would():
+    short = [day_standing(limit="0.01")]
+
+    assert budget_exceeded(TASK, nouns.quote(), short, NOW, {"max_output_tokens": 9}).detail["fits"] == {
+        "max_output_tokens": 9
+    }
+    assert "fits" not in budget_exceeded(TASK, nouns.quote(), short, NOW, {}).detail
+
+
+def test_a_token_limit_is_named_in_tokens():
+    short = [day_standing(limit_tokens=1000, spent_tokens=900, held_tokens=50)]
+
+    found = budget_exceeded(TASK, nouns.quote("0.1"), short, NOW)
+
+    assert found.message == (
+        'lockpin: budget "dev-daily" (machine, day) would pass its 1000 token limit: spent 900, '
+        "in flight 50, this call needs up to 1500 tokens; resets 2026-10-22T00:00:00Z"
+    )
+    figures = {name: value for name, value in found.detail.items() if name.endswith("_tokens")}
+    assert figures == {
+        "budget_tokens": 1000,
+        "spent_tokens": 900,
+        "in_flight_tokens": 50,
+        "needed_tokens": 1500,
+        "remaining_tokens": 50,
+    }
+    assert "budget_usd" not in found.detail
+
+
+def test_with_both_limits_the_words_are_of_the_one_that_is_short():
+    tokens = day_standing(limit="9", limit_tokens=1000)
+    dollars = day_standing(limit="0.01", limit_tokens=9000)
+
+    assert "1000 token limit" in budget_exceeded(TASK, nouns.quote("0.1"), [tokens], NOW).message
+    found = budget_exceeded(TASK, nouns.quote("0.1"), [dollars], NOW)
+    assert "$0.0100 limit" in found.message
+    assert {"budget_usd", "budget_tokens"} <= found.detail.keys()
+
+
+def test_a_tasks_own_token_limit_is_its_budget():
+    found = budget_exceeded(TASK, nouns.quote(), [nouns.standing(nouns.TASK, limit_tokens=10)], NOW)
+
+    assert 'task "fix-login-bug" would exceed its 10 token budget' in found.message
+
+
+def test_a_tasks_own_budget_of_a_day_says_when_it_resets():
+    daily = replace(nouns.TASK, window=DEV.window)
+
+    found = budget_exceeded(TASK, nouns.quote(), [nouns.standing(daily, limit="0.01", span=DAY)], NOW)
+
+    assert found.message.endswith("; resets 2026-10-22T00:00:00Z")
+    assert (found.detail["period"], found.detail["scope"]) == ("day", "task")
+
+
+def test_a_lifetime_budget_with_a_name_has_no_reset():
+    rule = nouns.budget("all", "machine", "lifetime")
+
+    found = budget_exceeded(TASK, nouns.quote(), [nouns.standing(rule, limit="0.01")], NOW)
+
+    assert "resets" not in found.message
+    assert "resets_at" not in found.detail
+    assert (found.detail["limit"], found.detail["period"]) == ("all", "lifetime")
+    assert "retry_after_s" not in found.detail
+
+
+def test_what_remains_is_never_below_zero():
+    found = budget_exceeded(
+        TASK, nouns.quote(), [day_standing(limit="1", spent="3", limit_tokens=5, spent_tokens=9)], NOW
+    )
+
+    assert (found.detail["remaining_usd"], found.detail["remaining_tokens"]) == (Decimal(0), 0)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "texts"),
+    [
+        (["0.0001", "0", "0", "0.0214"], ["0.0001", "0.0000", "0.0000", "0.0214"]),
+        (["25", "24.9", "0", "0.31"], ["25.00", "24.90", "0.00", "0.31"]),
+        (["25.009", "24.901", "0", "0.301"], ["25.00", "24.91", "0.00", "0.31"]),  # the limit down, the rest up
+        (["1", "0.999", "0", "0.5"], ["1.000", "0.999", "0.000", "0.500"]),  # else both would be 1.00
+        (["0.99", "0.98999", "0", "1"], ["0.99000", "0.98999", "0.00000", "1.00000"]),
+        (["0.00001", "0", "0", "2"], ["0.00001", "0.00000", "0.00000", "2.00000"]),  # else the limit would be 0
+        (["1", "1", "0.000000001", "1"], ["1.00", "1.00", "0.01", "1.00"]),
+        (["5", "5.000000001", "0", "0"], ["5.00", "5.01", "0.00", "0.00"]),
+        (["0", "0", "0", "0"], ["0.0000"] * 4),
+    ],
+)
+def test_amounts_are_shown_with_as_many_places_as_they_need(amounts, texts):
+    assert shown([Money.parse(amount) for amount in amounts]) == texts
+
+
+@given(st.lists(st.integers(0, 10**13).map(Money), min_size=4, max_size=4))
+def test_shown_amounts_differ_where_the_amounts_do_and_never_flatter(amounts):
+    texts = [Decimal(text) for text in shown(amounts)]
+
+    assert len(set(texts)) == len(set(amounts))
+    assert texts[0] <= amounts[0].decimal()
+    assert all(text >= amount.decimal() for text, amount in zip(texts[1:], amounts[1:], strict=True))
+    assert all(bool(text) == bool(amount) for text, amount in zip(texts, amounts, strict=True))
+
+
+RETRIED = re.compile(
+    r"rate.?limit|quota|overload|too many|try again|retry|timeout|timed out|unavailable|429|capacity", re.I
+)
+
+
+def test_no_word_of_a_refusal_is_one_that_clients_retry_on():
+    shorts = [
+        [nouns.standing(nouns.TASK, limit="0.01")],
+        [day_standing(limit="0.01", held="0.01")],
+        [day_standing(limit_tokens=5)],
+    ]
+
+    for short in shorts:
+        assert not RETRIED.search(budget_exceeded(TASK, nouns.quote(), short, NOW).message)
+
+
+def test_an_instant_is_stamped_to_the_second():
+    assert stamp(datetime(2026, 10, 21, 1, 2, 3, 999_999, tzinfo=UTC)) == "2026-10-21T01:02:03Z"
