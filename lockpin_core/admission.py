@@ -15,7 +15,7 @@ from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
-from lockpin_core.providers import Provider
+from lockpin_core.providers import Provider, canonical_path
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import ceiling
 from lockpin_core.usage import Usage
@@ -41,9 +41,11 @@ class Incoming:
 class Refused(Exception):
     """Ends an admission early. An expected outcome inside this package only: the engine turns it into a reply."""
 
-    def __init__(self, code: str, words: str, detail: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, code: str, words: str, detail: Mapping[str, object] | None = None, *, model: str | None = None
+    ) -> None:
         super().__init__(words)
-        self.code, self.words, self.detail = code, words, detail or {}
+        self.code, self.words, self.detail, self.model = code, words, detail or {}, model
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,12 @@ class Priced:
     def _quote(self, limit: int | None) -> Quote:
         most = ceiling(self.parsed, self.model, limit)
         if most is None:
-            raise Refused("unpriced_tool", f'the worst case of model "{self.model.id}" has no bound: {_UNBOUNDED}')
+            words = f'the worst case of model "{self.model.id}" has no bound: {_UNBOUNDED}'
+            raise Refused("unpriced_tool", words, model=self.model.id)
         try:
             amount = quote(self.model, most, self.parsed.terms, self.at, host_geo=self._geo())
         except UnpricedError as error:
-            raise Refused("unpriced_tool", str(error)) from error
+            raise Refused("unpriced_tool", str(error), model=self.model.id) from error
         return Quote(amount, most.prompt + most.output, most)
 
     def largest_output(self, limit: int, room: Room) -> int:
@@ -157,8 +160,8 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
     return None if change == Rewrite() else change
 
 
-def is_capped(rules: Rules, provider: str, model: str) -> bool:
-    """Say whether a budget of the configuration enforces a limit on such a call."""
+def is_capped(rules: Rules, provider: str, model: str | None) -> bool:
+    """Say whether a budget of the configuration enforces a limit on such a call; model None: it is not known."""
     return any(budget.enforce and budget.applies(provider=provider, model=model) for budget in rules.budgets)
 
 
@@ -167,6 +170,9 @@ def has_limit(standings: Sequence[Standing]) -> bool:
     return any(s.budget.enforce and (s.limit is not None or s.limit_tokens is not None) for s in standings)
 
 
-def may_go_uncapped(config: Config, host: str, path: str) -> bool:
-    """Say whether `allow_uncapped` lists this host and path."""
-    return any(fnmatch.fnmatchcase(f"{host}{path}", glob) for glob in config.allow_uncapped)
+def may_go_uncapped(config: Config, incoming: Incoming) -> bool:
+    """Say whether `allow_uncapped` lists this call: never what a wire meters, never a path that hides what it is."""
+    plain = canonical_path(incoming.path)
+    if plain in incoming.provider.wires or incoming.path.lower() != plain:
+        return False
+    return any(fnmatch.fnmatchcase(f"{incoming.host}{incoming.path}", glob) for glob in config.allow_uncapped)

@@ -27,9 +27,9 @@ class Budget:
     providers: tuple[str, ...] = ()
     own: bool = False  # the task's own budget: its limit comes from the task, made by command or `task.budget_usd`
 
-    def applies(self, *, provider: str, model: str) -> bool:
-        """Say whether a call of this provider and model is charged here."""
-        return _matches(self.models, model) and _matches(self.providers, provider)
+    def applies(self, *, provider: str, model: str | None) -> bool:
+        """Say whether a call of this provider and model is charged here; model None: not known, so that it may be."""
+        return (model is None or _matches(self.models, model)) and _matches(self.providers, provider)
 
     def subject(self, payers: Payers) -> str:
         """Name the one whom this budget counts for."""

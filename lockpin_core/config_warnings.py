@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config
-from lockpin_core.price_table import PriceTable
+from lockpin_core.price_table import Model, PriceTable
+from lockpin_core.providers import Providers
+from lockpin_core.usage import Unit
+
+_NEEDED = (Unit.INPUT, Unit.OUTPUT)  # every quote takes both; the others have a price to fall back to
 
 
-def warnings(config: Config, table: PriceTable, *, at: datetime) -> list[str]:
+def warnings(config: Config, table: PriceTable, providers: Providers, *, at: datetime) -> list[str]:
     """List the warnings, one line each, in the order of the file's keys."""
     return [
         *_unpriced(config, table, at),
         *_without_hosts(config, table),
         *(f'budget "{budget.name}" {why}' for budget in config.budgets if (why := _never_matches(budget, table))),
+        *_uncapped_nowhere(config.allow_uncapped, providers),
+        *_sent_nowhere(config.upstreams, providers),
         *_toothless(config),
     ]
 
 
 def _unpriced(config: Config, table: PriceTable, at: datetime) -> Iterator[str]:
-    for model, entry in config.pricing.items():
-        if not any(known.id == model and known.user and known.prices for known in table.models()):
-            yield f'pricing: "{model}" has no price, so its calls count as an unknown model ({_kind(entry)})'
+    own = {model.id: model for model in table.models() if model.user}
+    for name, entry in config.pricing.items():
+        if missing := _missing(own[name]):
+            words = " and no ".join(unit.value for unit in missing)
+            yield f'pricing: "{name}" has no {words} price, so calls to it are refused; {_rates(missing)}'
+        elif not own[name].prices and not _adds_facts(table, name, at):
+            yield f'pricing: "{name}" has no price, so its calls count as an unknown model ({_kind(entry)})'
     for provider, aliases in config.models.items():
         for alias, model in aliases.items():
             if table.find(provider, alias, at) is None:
@@ -59,6 +71,65 @@ def _toothless(config: Config) -> Iterator[str]:
             yield f'budget "{budget.name}" only warns and never blocks; action: enforce blocks'
     if config.task.budget_usd is None and not any(budget.enforce for budget in config.all_budgets()):
         yield "no limit is enforced: every call is recorded, none is refused for its cost"
+
+
+def _missing(model: Model) -> list[Unit]:
+    bands = [band for dated in model.prices for tier in dated.tiers.values() for band in tier.bands]
+    return [unit for unit in _NEEDED if any(unit not in band.rates for band in bands)]
+
+
+def _rates(units: Sequence[Unit]) -> str:
+    return f"{' and '.join(f'{unit.value}_per_mtok' for unit in units)} may be 0, but must be there"
+
+
+def _adds_facts(table: PriceTable, name: str, at: datetime) -> bool:
+    """Say whether an entry without prices is about a model that is shipped with some."""
+    shipped = (model.id for models in table.shipped.values() for model in models.values())
+    return any(table.find(provider, name, at) for provider in table.shipped) or any(
+        fnmatchcase(model, name) for model in shipped
+    )
+
+
+def _uncapped_nowhere(globs: Sequence[str], providers: Providers) -> Iterator[str]:
+    for glob in globs:
+        if not any(_overlap(glob, f"{host}/*") for host in _hosts(providers)):
+            host = glob.partition("/")[0]
+            yield f'allow_uncapped: "{glob}" can never match: {host} is no provider\'s host{_near_host(host, providers)}'
+
+
+def _sent_nowhere(upstreams: Mapping[str, object], providers: Providers) -> Iterator[str]:
+    for host in upstreams:
+        if providers.for_host(host) is None:
+            yield f'upstreams: {host} is no provider\'s host, so nothing is sent elsewhere{_near_host(host, providers)}'
+
+
+def _hosts(providers: Providers) -> list[str]:
+    return [host for provider in providers.all() for host in provider.hosts]
+
+
+def _near_host(host: str, providers: Providers) -> str:
+    near = difflib.get_close_matches(host, _hosts(providers), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Say whether some text matches both globs; a set of characters counts as any one."""
+    one, two = (re.sub(r"\[!?\]?[^\]]*\]", "?", glob) for glob in (first, second))
+    todo, seen = [(0, 0)], set[tuple[int, int]]()
+    while todo:
+        place = i, j = todo.pop()
+        if place in seen or i > len(one) or j > len(two):
+            continue
+        seen.add(place)
+        if place == (len(one), len(two)):
+            return True
+        left, right = one[i : i + 1], two[j : j + 1]
+        if "*" in (left, right):
+            todo += [(i + 1, j), (i, j + 1)] if left == right else [(i + (left == "*"), j + (right == "*"))]
+            todo += [(i + (left != "*"), j + (right != "*"))] if left and right else []
+        elif left and right and (left == right or "?" in (left, right)):
+            todo.append((i + 1, j + 1))
+    return False
 
 
 def _kind(entry: object) -> str:

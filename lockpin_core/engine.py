@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from lockpin_core.admission import (
     Incoming,
@@ -17,11 +18,12 @@ from lockpin_core.admission import (
     may_go_uncapped,
 )
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Charge, Outcome, Parsed, Reading, Refusal, Reply, Request
+from lockpin_core.call import Call, Charge, Outcome, Parsed, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.ladder import room, rungs
+from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered
@@ -30,6 +32,10 @@ from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settlement import Tariff, held, settle
 from lockpin_core.wire import refusal_shape, wire_named
 from lockpin_core.wire.protocol import Wire
+
+SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
+UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
+PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is parsed in a thread: it would block the loop for over a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +86,24 @@ class Engine:
             wire = wire_named(route.wire)
             return await self._metered(incoming, wire)
         except Refused as refused:
-            return self.refuse(incoming, refusal(refused.code, refused.words, refused.detail), wire)
+            words = refusal(refused.code, refused.words, refused.detail)
+            return self.refuse(incoming, words, wire, model=_shown(refused.model or ""))
         except WireError as error:
             return self.refuse(incoming, refusal(error.code, str(error)), wire)
         except LedgerUnavailable:
-            words = "the ledger cannot be written just now, so no limit can be kept; the call was not sent"
-            return self.refuse(incoming, refusal("ledger_unavailable", words), wire)
+            fault = "the ledger cannot be written just now, so no limit can be kept; the call was not sent"
+            return self.refuse(incoming, refusal("ledger_unavailable", fault), wire)
 
     async def _unmetered(self, incoming: Incoming) -> Decision:
-        if may_go_uncapped(self._config, incoming.host, incoming.path):
+        if may_go_uncapped(self._config, incoming):
             return self._uncapped(incoming, "allow_uncapped")
-        if await self._is_capped(incoming, ""):
-            what = "an upgrade of the connection" if incoming.upgrade else f"{incoming.method} {incoming.path[:200]}"
+        if await self._is_capped(incoming, None):
+            path = _shown(incoming.path)
+            what = "an upgrade of the connection" if incoming.upgrade else f"{incoming.method} {path}"
             raise Refused(
                 "uncapped_call",
                 f"{what} on {incoming.host} cannot be metered, and a limit is in force; "
-                f'list "{incoming.host}{incoming.path[:200]}" in allow_uncapped to let it go unmetered',
+                f'list "{incoming.host}{path}" in allow_uncapped to let it go unmetered',
             )
         return self._uncapped(incoming, "no_limit")
 
@@ -105,7 +113,8 @@ class Engine:
             set_limit = limit_to_set(priced, self._config, capped=await self._is_capped(incoming, priced.model.id))
             call = priced.call(set_limit)
         except (Refused, WireError) as fault:
-            if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, ""):
+            model = fault.model if isinstance(fault, Refused) else None
+            if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return self._uncapped(incoming, "unpriced")
         return await self._hold(priced, call)
@@ -120,16 +129,16 @@ class Engine:
         at = self._clock()
         model = self._prices.find(incoming.provider.name, parsed.model, at)
         if model is None:
-            raise Refused("unknown_model", self._unknown(parsed.model))
+            raise Refused("unknown_model", self._unknown(parsed.model), model=parsed.model)
         return Priced(incoming, wire, parsed, model, self._prices, at)
 
     def _unknown(self, name: str) -> str:
         near = ", ".join(self._prices.nearest(name))
-        hint = f"; did you mean {near}" if near else ""
-        shown = name[:100].encode("ascii", "backslashreplace").decode()
+        hint = f" (near it: {near})" if near else ""
+        shown = _shown(name)
         return (
             f'model "{shown}" has no price, so no cap could hold{hint}; to price it, add to lockpin.yaml: '
-            f'pricing: {{"{shown}": {{input_per_mtok: …, output_per_mtok: …, max_output_tokens: …}}}}'
+            f'pricing: {{"{shown}": {{input_per_mtok: USD, output_per_mtok: USD, max_output_tokens: TOKENS}}}}'
         )
 
     async def _hold(self, priced: Priced, call: Call) -> Decision:
@@ -138,10 +147,10 @@ class Engine:
             answer = await self._try_smaller(priced, call, answer)
         match answer:
             case Held():
-                return self._admitted(priced, answer)
+                return await self._admit_or_cancel(priced, answer)
             case Closed():
-                words = f'task "{answer.task}" was closed; reopen it with: lockpin task new NAME --budget USD'
-                raise Refused("task_closed", words, {"task": answer.task})
+                words = f'task "{answer.task}" was closed; to reopen it: lockpin task new "{answer.task}" --budget USD'
+                raise Refused("task_closed", words, {"task": answer.task}, model=call.model)
             case Short():
                 return self._short(priced, call, answer)
 
@@ -161,21 +170,31 @@ class Engine:
     async def _ask(self, call: Call) -> Held | Short | Closed:
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
         try:
-            return await asyncio.wrap_future(self._ledger.hold(call, self._rules))
+            return await answer_of(self._ledger.hold(call, self._rules))
         except LedgerUnavailable:
             raise
         except BaseException:
             self._ledger.cancel(call.id)
             raise
 
-    def _admitted(self, priced: Priced, answer: Held) -> Admitted:
+    async def _admit_or_cancel(self, priced: Priced, answer: Held) -> Admitted:
+        try:
+            return await self._admitted(priced, answer)
+        except BaseException:
+            self._ledger.cancel(answer.call.id)
+            raise
+
+    async def _admitted(self, priced: Priced, answer: Held) -> Admitted:
         change = body_change(priced, answer.call)
-        body, incoming = None, priced.incoming
-        if change is not None:
-            request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
-            body = priced.wire.rewrite(request, change, output_field=incoming.provider.output_field)
+        body = None if change is None else await self._rewritten(priced, change)
         strips = change is not None and change.ask_usage
         return Admitted(answer, priced.wire, body, strips, priced.parsed, priced.tariff(self._config))
+
+    async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
+        incoming = priced.incoming
+        request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
+        rewrite = partial(priced.wire.rewrite, request, change, output_field=incoming.provider.output_field)
+        return await asyncio.to_thread(rewrite) if len(incoming.body) > PARSE_ON_LOOP_BYTES else rewrite()
 
     def _short(self, priced: Priced, call: Call, short: Short) -> Answered:
         fits: dict[str, object] = {}
@@ -217,16 +236,16 @@ class Engine:
             model=model,
             client=incoming.client,
             code=code,
-            path=incoming.path[:200],
+            path=_shown(incoming.path),
             wire=wire.name if wire else "",
         )
 
-    async def _is_capped(self, incoming: Incoming, model: str) -> bool:
+    async def _is_capped(self, incoming: Incoming, model: str | None) -> bool:
         """Say whether a limit is in force for the call; a task's own is known to the ledger alone."""
         if is_capped(self._rules, incoming.provider.name, model):
             return True
-        look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
-        standings: tuple[Standing, ...] = await asyncio.wrap_future(look)
+        look = self._ledger.look(incoming.payers, incoming.provider.name, model or "", self._rules)
+        standings: tuple[Standing, ...] = await answer_of(look)
         return has_limit(standings)
 
     def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Future[Resolved]:
@@ -234,8 +253,16 @@ class Engine:
         call = admitted.held.call
         result = settle(call, reading, outcome, admitted.tariff)
         if isinstance(result, Charge):
-            return self._ledger.settle(call.id, result)
-        return self._ledger.void(call.id, result)
+            settling = self._ledger.settle(call.id, result)
+        else:
+            settling = self._ledger.void(call.id, result)
+        settling.add_done_callback(partial(self._settle_again, call))
+        return settling
+
+    def _settle_again(self, call: Call, settling: Future[Resolved]) -> None:
+        """Charge the hold where the ledger could not take the charge itself: no hold may stay open for a fault."""
+        if not settling.cancelled() and settling.exception() is not None:
+            self._ledger.settle(call.id, held(call, "no_usage"))
 
     def settle_as_held(self, admitted: Admitted, reason: str) -> Future[Resolved]:
         """Charge the hold: how the exchange ended cannot be told."""
@@ -246,5 +273,7 @@ class Engine:
         self._ledger.cancel(call_id)
 
 
-UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
-PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is parsed in a thread: it would block the loop for over a millisecond
+def _shown(text: str) -> str:
+    """Give a client's text as it may stand in a line, a row and a quoted name: printable ASCII, not long."""
+    plain = text[:SHOWN_MAX].encode("ascii", "backslashreplace").decode()
+    return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in plain)

@@ -14,11 +14,11 @@ def dumps(value: object) -> str:
     """
     match value:
         case None | bool() | int() | str():
-            return json.dumps(value)
+            return json.dumps(value).replace("\x7f", "\\u007f")
         case Decimal():
             return format(value, "f")
         case Mapping():
             return "{" + ",".join(f"{json.dumps(str(key))}:{dumps(item)}" for key, item in value.items()) + "}"
-        case Sequence():
+        case Sequence() if not isinstance(value, bytes | bytearray):
             return "[" + ",".join(map(dumps, value)) + "]"
     raise TypeError(f"{type(value).__name__} has no place in this JSON")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 
 NANO = 10**9  # nanodollars in a dollar
 PICO_PER_NANO = 1000
+_EXACT = Context(prec=10_000, Emin=-999_999, Emax=999_999)  # more digits than anybody writes: nothing is rounded
 MAX_NANO = 2**63 - 1  # what SQLite and PostgreSQL store: about 9.2 billion dollars
 
 
@@ -30,7 +31,7 @@ class Money:
             raise ValueError(f"{dollars!r} is not a finite amount of dollars")
         if abs(value) > MAX_NANO // NANO:
             raise ValueError(f"{dollars!r} is more than this ledger can hold")
-        nano = value.scaleb(9)
+        nano = value.scaleb(9, _EXACT)
         if nano != nano.to_integral_value():
             raise ValueError(f"{dollars!r} has more than nine decimals")
         return cls(int(nano))
@@ -80,7 +81,7 @@ def rate_pico(dollars_per_million: str | int | Decimal) -> int:
         raise ValueError(f"{dollars_per_million!r} is not a finite price of zero or more")
     if value > 10**9:
         raise ValueError(f"{dollars_per_million!r} is not a price per million units")
-    pico = value.scaleb(6)
+    pico = value.scaleb(6, _EXACT)
     if pico != pico.to_integral_value():
         raise ValueError(f"{dollars_per_million!r} has more than six decimals")
     return int(pico)
@@ -88,7 +89,11 @@ def rate_pico(dollars_per_million: str | int | Decimal) -> int:
 
 def fee_pico(dollars_each: str | int | Decimal) -> int:
     """Turn dollars per piece into picodollars per piece. Raises ValueError as `rate_pico` does."""
-    return rate_pico(Decimal(dollars_each).scaleb(6)) if Decimal(dollars_each).is_finite() else rate_pico(dollars_each)
+    try:
+        value = Decimal(dollars_each)
+    except InvalidOperation as error:
+        raise ValueError(f"{dollars_each!r} is not a price") from error
+    return rate_pico(value.scaleb(6, _EXACT) if value.is_finite() else value)
 
 
 def rate_exact(pico: int) -> str:

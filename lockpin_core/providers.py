@@ -5,6 +5,7 @@ A path is judged in a canonical form, so that no spelling of a billed path is mi
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays te
 _KEYS = frozenset(
     {
         *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "billed_errors"),
-        *("max_tps", "output_field", "include_usage"),
+        *("max_tps", "output_field", "include_usage", "error_shape"),
         *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
     }
 )
@@ -145,6 +146,7 @@ class Providers:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
 
+@functools.lru_cache(maxsize=1024)
 def canonical_host(host: str) -> str:
     """Write a host in ASCII and lower case with one trailing dot off; never raises."""
     bare = host.removesuffix(".")

@@ -42,6 +42,7 @@ class ReceiptFacts:
     waited_ms: int = 0
     budgets: Sequence[Standing] = ()
     hash: str | None = None
+    over_hold: bool = False  # it cost more than was held for it
 
 
 def receipt(facts: ReceiptFacts) -> dict[str, object]:
@@ -63,6 +64,7 @@ def receipt(facts: ReceiptFacts) -> dict[str, object]:
         "estimated": facts.estimated,
         "estimate_reason": facts.estimate_reason,
         "failed": facts.failed,
+        "over_hold": facts.over_hold,
         "usage": {str(unit): count for unit, count in (facts.usage or {}).items()},
         "rates": dict(facts.rates or {}),
         "price_date": facts.price_date,

@@ -78,6 +78,8 @@ def _merged(asked: Terms, stated: Terms) -> Terms:
 
 def _error_reply(call: Call, outcome: Outcome, tariff: Tariff) -> Charge | Void:
     status = outcome.status or 0
+    if status < 200:
+        return held(call, "undecodable")  # an interim or an upgrade: what follows it is not seen
     if tariff.bills(status, outcome.error_code):
         return held(call, "billed_error")
     if status >= 500:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
-from lockpin_addons import guard, options
+from lockpin_addons import guard, lean, mends, options
 from lockpin_addons.gate import Gate
 from lockpin_addons.layers import Policy, Tunnels
 from lockpin_addons.serve import Health
@@ -91,6 +92,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     config = load(_config_path(master), options=_set_options(master), env=os.environ)
     options.check(master.options, has_upstreams=bool(config.upstreams))
     guard.install()
+    mends.install()
     providers = Providers.load(shipped_dir())
     addon.prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
     addon.config = config
@@ -101,22 +103,29 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
 def _build(master: Master, config: Config, providers: Providers, prices: PriceTable) -> None:
     trips: dict[str, Trip] = {}
     health = Health(utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()))
-    loop = master.event_loop
+    loop, thread = master.event_loop, threading.get_ident()
 
     def fault(code: str) -> None:
         message = "the ledger cannot be written" if code else ""
         health.fault("ledger_unavailable", message)
 
     def deliver(answers: list[Callable[[], None]]) -> None:
-        if loop.is_closed():
-            deliver_here(answers)
-        else:
+        try:
             loop.call_soon_threadsafe(deliver_here, answers)
+        except RuntimeError:  # the loop is closed
+            deliver_here(answers)
+
+    def soon(action: Callable[[], None]) -> bool:
+        if threading.get_ident() != thread or loop.is_closed():
+            return False
+        loop.call_soon(action)
+        return True
 
     rules = Rules(config.all_budgets(), config.task_default())
     ledger = SqliteLedger(
-        config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=fault, deliver=deliver
-    )
+        config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=fault, deliver=deliver,
+        soon=soon,
+    )  # fmt: skip
     ledger.define(rules)
     # After the loop's end: late hooks still settle, then open holds are charged.
     atexit.register(ledger.stop)
@@ -130,6 +139,7 @@ def _build(master: Master, config: Config, providers: Providers, prices: PriceTa
     dumper = master.addons.get("dumper")
     if dumper is not None and master.options.flow_detail <= 1:
         master.addons.remove(dumper)  # it prints addresses, and some carry keys
+    lean.quicken(master.addons)
 
 
 def start_block(config: Config, prices: PriceTable, addresses: list[tuple[str, int]]) -> list[str]:

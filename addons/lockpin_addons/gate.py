@@ -10,15 +10,16 @@ import asyncio
 import ipaddress
 import socket
 import time
+from collections.abc import Mapping, Sequence
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from lockpin_addons import guard, identity
+from lockpin_addons import guard, identity, mends
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.notices import held_headers
-from lockpin_addons.route import Bound, Foreign, Listener, Own, Wrong, core_request, lower_headers, redirect, target
+from lockpin_addons.route import Bound, Foreign, Listener, Own, Wrong, lower_headers, plain_path, redirect, target
 from lockpin_addons.serve import Health
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.admission import Incoming
@@ -47,6 +48,16 @@ def _deny_connect(_gate: Gate, flow: http.HTTPFlow) -> None:
     flow.response = guard.own_reply(400, b'{"error":{"message":"lockpin: this CONNECT could not be read"}}')
 
 
+def _close_client(_gate: Gate, client: Client) -> None:
+    client.error = "lockpin: this client could not be checked"
+
+
+def _is_here(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    plain = getattr(found, "ipv4_mapped", None) or found
+    return plain.is_loopback or plain.is_unspecified
+
+
 def _refuse_connection(_gate: Gate, data: ServerConnectionHookData) -> None:
     data.server.error = "lockpin: this destination could not be checked"
 
@@ -67,13 +78,30 @@ class Gate:
         self.engine, self.config, self.providers, self.health = engine, config, providers, health
         self.new_id, self.trips = new_id, trips
         self._proxy_users: dict[str, str] = {}  # client connection id → user name of its CONNECT
+        self._listener: tuple[list[object], Listener] | None = None
 
     def listener(self) -> Listener:
-        """Give our own addresses; they may change while running."""
+        """Give our own addresses; they may change while running: then other servers stand there."""
         server = ctx.master.addons.get("proxyserver")
-        addresses = server.listen_addrs() if server is not None else []
+        servers = list(server.servers) if server is not None else []
+        if self._listener is None or self._listener[0] != servers:
+            found = self._listener_at(server.listen_addrs() if servers else [])
+            if not all(one.is_running for one in servers):
+                return found
+            self._listener = (servers, found)
+        return self._listener[1]
+
+    def _listener_at(self, addresses: Sequence[tuple[str, int]]) -> Listener:
         hosts = {"127.0.0.1", "::1", "localhost", *(address[0] for address in addresses)}
         return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
+
+    @guard.sealed(_close_client)
+    def client_connected(self, client: Client) -> None:
+        """Serve this machine alone: in solo mode whoever reaches the port could spend your budgets."""
+        if not ipaddress.ip_address(client.peername[0].partition("%")[0]).is_loopback:
+            client.error = "lockpin: only this machine may use this proxy"
+            return
+        mends.widen(client)
 
     @guard.sealed(_deny_connect)
     def http_connect(self, flow: http.HTTPFlow) -> None:
@@ -81,7 +109,8 @@ class Gate:
         try:
             user = identity.proxy_user(flow.request.headers)
         except identity.IdentityError as error:
-            flow.response = http.Response.make(400, f"lockpin: {error}\n", {"content-type": "text/plain"})
+            if self.providers.for_host(flow.request.host) is not None:
+                flow.response = http.Response.make(400, f"lockpin: {error}\n", {"content-type": "text/plain"})
             return
         if user is not None:
             self._proxy_users[flow.client_conn.id] = user
@@ -89,12 +118,12 @@ class Gate:
     @guard.sealed(_refuse_connection)
     async def server_connect(self, data: ServerConnectionHookData) -> None:
         """Refuse a name that leads back to this proxy: each turn would open one more connection, without end."""
-        host, port = data.server.address or ("", 0)
+        host, port = (data.server.address or ("", 0))[:2]
         listener = self.listener()
         if port not in listener.ports or data.server.error:
             return
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if any(ipaddress.ip_address(address[0]).is_loopback for *_, address in found):
+        if any(_is_here(str(address[0])) for *_, address in found):
             data.server.error = "lockpin: this destination is the proxy itself"
 
     @guard.sealed(_ignore)
@@ -107,7 +136,7 @@ class Gate:
         """Deny first; find out where the request goes, and let through at once what is nobody's."""
         flow.request.stream = False
         flow.response = guard.panic_reply()
-        trip = self.trips[flow.id] = Trip(self.new_id())
+        trip = self.trips[flow.id] = Trip(self.new_id(), flow.client_conn.id)
         where = target(flow.request, flow.client_conn.sni, self.providers, self.listener())
         match where:
             case Foreign():
@@ -140,14 +169,21 @@ class Gate:
     def _limit_body(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         """Refuse headers that are too much, and bound the body before it is read."""
         limit_bytes = self.config.max_request_mb << 20
-        words = f"the request is larger than max_request_mb ({self.config.max_request_mb} MB)"
-        too_large = self.engine.refuse(self._incoming(flow, trip, bound, b""), refusal("too_large", words), write=False)
-        declared = flow.request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > limit_bytes:
-            limit_bytes = 0
-        flow.metadata[guard.BODY_LIMIT] = (limit_bytes, too_large.reply.body)
-        if sum(len(name) + len(value) for name, value in flow.request.headers.fields) > MAX_HEADERS_BYTES:
+        headers = flow.request.headers
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) <= limit_bytes and "transfer-encoding" not in headers:
+            # Nothing more than what is declared is read, so this refusal is for nobody.
+            flow.metadata[guard.BODY_LIMIT] = (limit_bytes, b"{}")
+        else:
+            limit_bytes = 0 if declared.isdecimal() else limit_bytes
+            flow.metadata[guard.BODY_LIMIT] = (limit_bytes, self._too_large(flow, trip, bound))
+        if sum(len(name) + len(value) for name, value in headers.fields) > MAX_HEADERS_BYTES:
             self._refuse(flow, trip, bound, "bad_request", f"the headers are larger than {MAX_HEADERS_BYTES} bytes")
+
+    def _too_large(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> bytes:
+        words = f"the request is larger than max_request_mb ({self.config.max_request_mb} MB)"
+        incoming = self._incoming(flow, trip, bound, b"")
+        return self.engine.refuse(incoming, refusal("too_large", words), write=False).reply.body
 
     @guard.sealed(_deny)
     async def request(self, flow: http.HTTPFlow) -> None:
@@ -155,36 +191,38 @@ class Gate:
         trip = self.trips.get(flow.id)
         if trip is None or trip.kind is not Kind.PENDING or trip.bound is None:
             return
-        raw = flow.request.raw_content or b""
+        headers = lower_headers(flow.request.headers)
         try:
-            body = self._read(flow, raw)
-            payers = self._payers(flow, trip.bound)
+            body = self._read(flow, headers)
+            payers = self._payers(flow, trip.bound, headers)
         except identity.IdentityError as error:
             return self._refuse(flow, trip, trip.bound, "bad_request", str(error))
         except DecodeError as error:
             code = "too_large" if error.too_large else "bad_request"
             return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
-        decision = await self.engine.admit(self._incoming(flow, trip, trip.bound, body, payers))
+        decision = await self.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
         if isinstance(decision, Answered):
             return self._answer(flow, trip, decision.reply)
-        self._prepare(flow, trip, decision, body)
+        self._prepare(flow, trip, decision, body, headers)
         redirect(flow.request, trip.bound, self.config.upstreams.get(trip.bound.host))
         identity.strip_own(flow.request.headers)
-        _frame(flow.request)
+        _frame(flow.request, headers)
         trip.sent_at_s = time.monotonic()
         flow.response = None
         guard.permit(flow)
         return None
 
-    def _read(self, flow: http.HTTPFlow, raw: bytes) -> bytes:
+    def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str]) -> bytes:
+        raw = flow.request.raw_content or b""
         if flow.request.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
             return raw
-        return decode_bounded(raw, flow.request.headers.get("content-encoding"), self.config.max_request_mb << 20)
+        return decode_bounded(raw, headers.get("content-encoding"), self.config.max_request_mb << 20)
 
-    def _payers(self, flow: http.HTTPFlow, bound: Bound) -> Payers:
-        user = identity.proxy_user(flow.request.headers) or self._proxy_users.get(flow.client_conn.id)
+    def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str]) -> Payers:
+        user = identity.proxy_user(headers) or self._proxy_users.get(flow.client_conn.id)
         return identity.read_payers(
             flow.request.headers,
+            headers,
             proxy_user=user,
             path_task=bound.base_task,
             default_task=self.config.task.default,
@@ -192,23 +230,26 @@ class Gate:
         )
 
     def _incoming(
-        self, flow: http.HTTPFlow, trip: Trip, bound: Bound, body: bytes, payers: Payers | None = None
-    ) -> Incoming:
-        request = core_request(flow.request, bound, body)
+        self, flow: http.HTTPFlow, trip: Trip, bound: Bound, body: bytes, payers: Payers | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Incoming:  # fmt: skip
+        headers = lower_headers(flow.request.headers) if headers is None else headers
         return Incoming(
             id=trip.call_id,
             provider=bound.provider,
             host=bound.host,
-            method=request.method,
-            path=request.path,
-            headers=lower_headers(flow.request.headers),
+            method=flow.request.method,
+            path=plain_path(bound),
+            headers=headers,
             body=body,
-            upgrade="upgrade" in flow.request.headers,
+            upgrade="upgrade" in headers,
             payers=payers or Payers(self.config.task.default, ""),
-            client=identity.client_product(flow.request.headers),
+            client=identity.client_product(headers),
         )
 
-    def _prepare(self, flow: http.HTTPFlow, trip: Trip, decision: Passed | Admitted, body: bytes) -> None:
+    def _prepare(
+        self, flow: http.HTTPFlow, trip: Trip, decision: Passed | Admitted, body: bytes, headers: Mapping[str, str]
+    ) -> None:
         """Put the flow into the form in which it leaves."""
         if isinstance(decision, Passed):
             trip.kind = Kind.PASSED
@@ -218,7 +259,7 @@ class Gate:
         trip.kind, trip.admitted = Kind.METERED, decision
         trip.headers = held_headers(decision.held)
         changed = decision.body if decision.body is not None else body
-        encoded = is_encoded(flow.request.headers.get("content-encoding"))
+        encoded = is_encoded(headers.get("content-encoding"))
         if decision.body is not None or (encoded and not decision.parsed.attested):
             # What is sent is what was priced: the decoded bytes.
             flow.request.headers.pop("content-encoding", None)
@@ -235,12 +276,16 @@ class Gate:
         flow.response = http.Response.make(reply.status, reply.body, dict(reply.headers))
 
 
-def _frame(request: http.Request) -> None:
+def _frame(request: http.Request, headers: Mapping[str, str]) -> None:
     """Say exactly how long the body is: one from HTTP/2 may come without a length, and a server that speaks HTTP/1
-    would read its bytes as the next request.
+    would read its bytes as the next request. `headers` are those that came, by lower-case name.
     """
     length = len(request.raw_content or b"")
     request.trailers = None
-    chunked = request.headers.pop("transfer-encoding", None) is not None
-    if length or chunked or "content-length" in request.headers:
-        request.headers["content-length"] = str(length)
+    chunked = "transfer-encoding" in headers
+    if chunked:
+        request.headers.pop("transfer-encoding", None)
+    declared = headers.get("content-length")
+    if length or chunked or declared is not None:
+        if declared != str(length):
+            request.headers["content-length"] = str(length)

@@ -13,6 +13,7 @@ import inspect
 import json
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -41,13 +42,27 @@ class GuardError(Exception):
 
 def panic_reply() -> http.Response:
     """Make the reply that stands until the gate's last line takes it away."""
+    now_s = time.time()
+    headers = http.Headers(_PANIC_HEADERS)
+    return http.Response(b"HTTP/1.1", 500, b"Internal Server Error", headers, _PANIC, None, now_s, now_s)
+
+
+def _panic_body() -> bytes:
     message = "lockpin: an internal error in Lockpin stopped this call; it was not sent"
     body = {
         "type": "error",
         "error": {"type": "handler_panic", "code": "handler_panic", "message": message, "param": None},
         "lockpin": {"code": "handler_panic"},
     }
-    return own_reply(500, json.dumps(body).encode(), {"x-should-retry": "false"})
+    return json.dumps(body).encode()
+
+
+_PANIC = _panic_body()
+_PANIC_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"x-should-retry", b"false"),
+    (b"content-length", str(len(_PANIC)).encode()),
+)
 
 
 def own_reply(status: int, body: bytes, headers: dict[str, str] | None = None) -> http.Response:
@@ -101,6 +116,9 @@ def _lock_upstream() -> None:
             yield from _answer(self, panic_reply())
             return False
         connected = yield from original(self)
+        # The client may have left while a connection was waited for: then nothing is sent, and nothing is billed.
+        if connected and (yield from self.check_killed(True)):
+            return False
         if connected:
             self.flow.metadata[SENT] = True
         return connected

@@ -17,7 +17,7 @@ from lockpin_core.call import Payers
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
 MAX_NAME = 128
-OWN_PREFIX = "x-lockpin-"
+OWN_PREFIX = b"x-lockpin-"
 
 # The session id that a client sends by itself: (how its user agent or originator begins, header).
 SESSION_HEADERS = (
@@ -31,15 +31,18 @@ class IdentityError(Exception):
     """A header of ours that does not parse, or names nobody; the message is one clear line."""
 
 
-def read_payers(headers: http.Headers, *, proxy_user: str | None, path_task: str | None, default_task: str,
-                from_session: bool) -> Payers:  # fmt: skip
-    """Name the payers of a request. Raises IdentityError; nothing is ever half applied."""
+def read_payers(headers: http.Headers, lowered: Mapping[str, str], *, proxy_user: str | None, path_task: str | None,
+                default_task: str, from_session: bool) -> Payers:  # fmt: skip
+    """Name the payers of a request; `lowered` are its headers by lower-case name.
+
+    Raises IdentityError; nothing is ever half applied.
+    """
     own = own_headers(headers)
     coded = own.get("x-lockpin-task") or (path_task if proxy_user is None else None)
     # A client decodes the user name of a proxy's URL itself.
     task = unquote(coded) if coded is not None else proxy_user
     if task is None and from_session:
-        task = _session(headers)
+        task = _session(lowered)
     return Payers(
         task=_name(task, "the task's name") if task is not None else default_task,
         machine=MACHINE,
@@ -52,9 +55,9 @@ def own_headers(headers: http.Headers) -> Mapping[str, str]:
     """Read the X-Lockpin-* headers. Raises IdentityError where one is too long, twice there, or no plain text."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers.fields:
-        name = raw_name.decode("latin-1").lower()
-        if not name.startswith(OWN_PREFIX):
+        if not raw_name.lower().startswith(OWN_PREFIX):
             continue
+        name = raw_name.decode("latin-1").lower()
         if len(raw_name) + len(raw_value) > MAX_HEADER_BYTES:
             raise IdentityError(f"header {name[:64]} is longer than {MAX_HEADER_BYTES} bytes")
         if name in found:
@@ -68,13 +71,14 @@ def own_headers(headers: http.Headers) -> Mapping[str, str]:
 
 def strip_own(headers: http.Headers) -> None:
     """Take out what is for Lockpin alone: it never leaves."""
-    for name in {name for name in headers if name.lower().startswith(OWN_PREFIX)}:
-        del headers[name]
-    headers.pop("proxy-authorization", None)
-    headers.pop("proxy-connection", None)
+    headers.fields = tuple(field for field in headers.fields if not _is_own(field[0].lower()))
 
 
-def proxy_user(headers: http.Headers) -> str | None:
+def _is_own(name: bytes) -> bool:
+    return name.startswith(OWN_PREFIX) or name in (b"proxy-authorization", b"proxy-connection")
+
+
+def proxy_user(headers: Mapping[str, str]) -> str | None:
     """Read the user name of basic proxy credentials; None where there are none. Raises IdentityError."""
     value = headers.get("proxy-authorization")
     if value is None:
@@ -89,12 +93,12 @@ def proxy_user(headers: http.Headers) -> str | None:
     return text.partition(":")[0] or None
 
 
-def client_product(headers: http.Headers) -> str:
+def client_product(headers: Mapping[str, str]) -> str:
     """Give the product of the user agent ("claude-cli/2.1.197"); no more of it is kept."""
     return re.sub(r"[^\x21-\x7e]", "", headers.get("user-agent", "").split(" ", 1)[0])[:64]
 
 
-def _session(headers: http.Headers) -> str | None:
+def _session(headers: Mapping[str, str]) -> str | None:
     agents = (headers.get("user-agent", "").lower(), headers.get("originator", "").lower())
     for prefix, header in SESSION_HEADERS:
         if any(agent.startswith(prefix) for agent in agents) and headers.get(header):

@@ -54,7 +54,7 @@ class Tunnels:
     def next_layer(self, next_layer: layer.NextLayer) -> None:
         """Tunnel a CONNECT whose host and TLS server name are no provider's."""
         context = next_layer.context
-        if next_layer.layer is not None or context.server.address is None or context.client.tls_version is not None:
+        if next_layer.layer is not None or context.server.address is None or _is_inside_tls(context):
             return
         data = next_layer.data_client()
         if starts_like_tls_record(data):
@@ -93,6 +93,12 @@ class Policy:
     def _is_provider(self, context: Context) -> Iterator[bool]:
         names = [context.server.address[0] if context.server.address else None, context.client.sni]
         return (self._providers.for_host(name) is not None for name in names if name)
+
+
+def _is_inside_tls(context: Context) -> bool:
+    """Say whether TLS with the client was begun inside the CONNECT; the proxy itself may be reached over TLS too."""
+    kinds = [type(one) for one in context.layers]
+    return ClientTLSLayer in kinds and kinds[::-1].index(ClientTLSLayer) < kinds[::-1].index(HttpLayer)
 
 
 def _client_hello(data: bytes) -> str | None:

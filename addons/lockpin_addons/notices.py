@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+
+from mitmproxy import http
 
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Call
-from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import ZERO, Money
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import stamp
 
 MIN_CALLS_FOR_FORECAST = 3
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # a receipt's amounts are text already
 
 
 def held_headers(held: Held) -> dict[str, str]:
@@ -36,7 +39,7 @@ def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
     headers = {
         "X-Lockpin-Cost-Usd": cost.exact(),
         "X-Lockpin-Spent-Usd": resolved.task_spent.exact(),
-        "X-Lockpin-Receipt": dumps(receipt(_facts(call, resolved))),
+        "X-Lockpin-Receipt": _encode(receipt(_facts(call, resolved))),
     }
     left = _smallest_left(resolved.standings)
     if left is not None:
@@ -46,6 +49,15 @@ def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
             if typical:
                 headers["X-Lockpin-Calls-Left"] = str(left.nano // typical)
     return headers | _warnings(resolved.standings)
+
+
+def put(headers: http.Headers, values: Mapping[str, str]) -> None:
+    """Set headers of ours, all in one go; ones of the same name, whoever set them, are replaced."""
+    if not values:
+        return
+    added = {name.lower().encode(): (name.encode(), value.encode()) for name, value in values.items()}
+    kept = (field for field in headers.fields if field[0].lower() not in added)
+    headers.fields = (*kept, *added.values())
 
 
 def _facts(call: Call, resolved: Resolved) -> ReceiptFacts:

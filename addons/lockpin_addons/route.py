@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 from mitmproxy import http
 
-from lockpin_core.call import Request
 from lockpin_core.config import Upstream
 from lockpin_core.providers import Provider, Providers, canonical_host
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
+OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +110,9 @@ def _form_fault(request: http.Request, bound: Bound, named: Collection[str]) -> 
 
 def override_fault(request: http.Request, bound: Bound) -> Wrong | None:
     """Find headers that would make a provider read another method than the one that is judged."""
-    for name in OVERRIDES:
-        if name in request.headers:
-            return Wrong(f"header {name} is not allowed on a provider's host", bound)
+    for name, _ in request.headers.fields:
+        if name.lower() in OVERRIDES:
+            return Wrong(f"header {name.decode().lower()} is not allowed on a provider's host", bound)
     return None
 
 
@@ -147,22 +146,31 @@ def _without_port(authority: str) -> str:
     return re.sub(r":\d*$", "", authority.strip().rsplit("@", 1)[-1])
 
 
-def core_request(request: http.Request, bound: Bound, body: bytes) -> Request:
-    """Turn a request into the core's, for a wire."""
-    return Request(request.method, bound.host, _split(bound.path)[0], lower_headers(request.headers), body)
+def plain_path(bound: Bound) -> str:
+    """Give the path that the provider will see, without its query."""
+    return _split(bound.path)[0]
 
 
 def lower_headers(headers: http.Headers) -> dict[str, str]:
     """Give headers by lower-case name, several of one name joined by a comma."""
-    return {name.lower(): headers[name] for name in headers}
+    lowered: dict[str, str] = {}
+    for raw_name, raw_value in headers.fields:
+        name, value = (raw.decode("utf-8", "surrogateescape") for raw in (raw_name.lower(), raw_value))
+        lowered[name] = f"{lowered[name]}, {value}" if name in lowered else value
+    return lowered
 
 
 def redirect(request: http.Request, bound: Bound, upstream: Upstream | None) -> None:
     """Point a request at the host it is for: the configured upstream, else, from a base URL, the provider's own."""
     if upstream is not None:
-        request.scheme, request.host, request.port = upstream.scheme, upstream.host, upstream.port
+        _point(request, upstream.scheme, upstream.host, upstream.port)
     elif bound.by_base_url:
         base = urlsplit(bound.provider.base)
-        request.scheme, request.host = base.scheme, bound.host
-        request.port = base.port or {"http": 80, "https": 443}[base.scheme]
+        _point(request, base.scheme, bound.host, base.port or {"http": 80, "https": 443}[base.scheme])
     request.path = bound.path
+
+
+def _point(request: http.Request, scheme: str, host: str, port: int) -> None:
+    # Only the last of these rewrites the Host header: each of mitmproxy's properties would, one after the other.
+    request.data.scheme, request.data.port = scheme.encode(), port
+    request.host = host

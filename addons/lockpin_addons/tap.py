@@ -11,15 +11,19 @@ import time
 from collections.abc import Callable
 
 from mitmproxy import ctx, http
+from mitmproxy.connection import Client
 
 from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
-from lockpin_addons.notices import settled_headers
+from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.engine import Engine
+from lockpin_core.ledger.answers import answer_within
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
+PIECE_BYTES = 256 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
+FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
 SSE = "text/event-stream"
 
@@ -41,6 +45,10 @@ def _end_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
         tap.engine.settle_as_held(trip.admitted, "no_usage")
 
 
+def _ignore(_tap: Tap, _argument: object) -> None:
+    """Nothing depends on this hook."""
+
+
 class Tap:
     """Watches replies and settles."""
 
@@ -56,8 +64,7 @@ class Tap:
         response = flow.response
         if trip is None or response is None or trip.kind is Kind.OWN or guard.OWN_REPLY in flow.metadata:
             return
-        for name, value in trip.headers.items():
-            response.headers[name] = value
+        put(response.headers, trip.headers)
         if trip.kind is Kind.PASSED:
             response.stream = True
         elif trip.admitted is not None and 200 <= response.status_code < 300:
@@ -120,16 +127,16 @@ class Tap:
         trip.settled = True
         if streamed:
             return
-        done, _ = await asyncio.wait([asyncio.wrap_future(settling)], timeout=SETTLE_WAIT_S)
-        for settled in done:
-            for name, value in settled_headers(trip.admitted.held.call, settled.result()).items():
-                response.headers[name] = value
+        settled = await answer_within(settling, SETTLE_WAIT_S)
+        if settled is not None:
+            put(response.headers, settled_headers(trip.admitted.held.call, settled))
 
     async def _scan_whole(self, trip: Trip, raw: bytes) -> None:
         def scan() -> None:
             assert trip.scanner is not None and trip.decoder is not None
-            trip.scanner.feed(trip.decoder.feed(raw))
-            trip.scanner.result()
+            for start in range(0, len(raw), PIECE_BYTES):
+                trip.scanner.feed(trip.decoder.feed(raw[start : start + PIECE_BYTES]))
+            trip.reading = trip.scanner.result()
 
         if len(raw) > SCAN_ON_LOOP_BYTES:
             await asyncio.to_thread(scan)
@@ -149,6 +156,22 @@ class Tap:
             self.engine.cancel(trip.call_id)
         self.trips.pop(flow.id, None)
 
+    @guard.sealed(_ignore)
+    def client_disconnected(self, client: Client) -> None:
+        """See to it that no exchange of a connection that is gone keeps its hold: a crash of the core ends none."""
+        for flow_id, trip in self.trips.items():
+            if trip.client_id == client.id:
+                asyncio.get_running_loop().call_later(FORGET_S, self._forget, flow_id)
+
+    def _forget(self, flow_id: str) -> None:
+        trip = self.trips.pop(flow_id, None)
+        if trip is None or trip.settled:
+            return
+        if trip.kind is Kind.METERED and trip.admitted is not None:
+            self.engine.settle_as_held(trip.admitted, Ending.CLIENT_LEFT.value)
+        else:
+            self.engine.cancel(trip.call_id)
+
     def _ending(self, flow: http.HTTPFlow) -> Ending:
         if guard.SENT not in flow.metadata:
             return Ending.NOT_SENT
@@ -161,7 +184,7 @@ class Tap:
     def _reading(self, trip: Trip) -> Reading:
         if trip.scanner is None or trip.scan_failed or (trip.decoder is not None and trip.decoder.broken):
             return Reading(readable=False)
-        return trip.scanner.result()
+        return trip.reading or trip.scanner.result()
 
     def _outcome(self, trip: Trip, ending: Ending, response: http.Response | None, body: bytes | None) -> Outcome:
         status = response.status_code if response is not None else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.route import Bound
+from lockpin_core.call import Reading
 from lockpin_core.engine import Admitted
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 
@@ -25,12 +26,14 @@ class Trip:
     """One exchange."""
 
     call_id: str
+    client_id: str = ""  # of the client's connection
     bound: Bound | None = None
     kind: Kind = Kind.PENDING
     admitted: Admitted | None = None
     headers: dict[str, str] = field(default_factory=dict)  # what the reply gets of ours, known before it comes
     sent_at_s: float = 0.0
     scanner: Scanner | None = None
+    reading: Reading | None = None  # of a whole body, once it was read
     decoder: ReplyDecoder | None = None
     usage_filter: UsageFilter | None = None
     first_byte: bool = False

@@ -13,6 +13,7 @@ from lockpin_core.clock import Clock, NewId
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
+from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.place import Watch, open_ledger
 from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short
 from lockpin_core.ledger.writer import Deliver, Operation, Writer, deliver_here
@@ -27,7 +28,8 @@ class SqliteLedger:
 
     `durability`: "full" (on disk before the answer) or "normal" (survives the process, not the machine). `fault` is
     told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
-    commit at once, for an event loop to run them in one step. Both are called from the writer's thread.
+    commit at once, for an event loop to run them in one step. Both are called from the writer's thread. With `soon`,
+    which puts an action on that loop's next turn, the loop's operations are gathered and share commits.
     Raises LedgerError where the path cannot be a ledger.
     """
 
@@ -40,6 +42,7 @@ class SqliteLedger:
         durability: str = "full",
         fault: Fault = _no_fault,
         deliver: Deliver = deliver_here,
+        soon: Soon | None = None,
     ) -> None:
         connection = open_ledger(path, durability=durability, new_id=new_id)
         try:
@@ -50,7 +53,7 @@ class SqliteLedger:
         self.path = path
         self.writer_id = new_id()
         books = Books(connection, self.writer_id)
-        self._writer = Writer(connection, books, watch, clock=clock, deliver=deliver, fault=fault)
+        self._writer = Writer(connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon)
 
     def define(self, rules: Rules) -> None:
         """See Ledger."""

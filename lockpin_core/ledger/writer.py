@@ -21,6 +21,7 @@ from lockpin_core.clock import Clock, monotonic_s
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.books import Books, Mark
 from lockpin_core.ledger.coalesce import Coalescer, Refused
+from lockpin_core.ledger.gather import Gatherer, Soon
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Fault
 
@@ -72,10 +73,12 @@ class Writer:
         clock: Clock,
         deliver: Deliver,
         fault: Fault,
+        soon: Soon | None = None,
     ) -> None:
         self._connection, self._books, self._watch = connection, books, watch
         self._clock, self._deliver, self._fault = clock, deliver, fault
-        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Operation] | None] = SimpleQueue()
+        self._gatherer = None if soon is None else Gatherer(soon, self._put)
         self._gate = threading.Lock()
         self._closed = False
         self._stopping = False
@@ -89,14 +92,21 @@ class Writer:
 
     def submit(self, operation: Operation) -> None:
         """Queue an operation; its future is answered after the commit."""
+        if self._gatherer is None or not self._gatherer.add(operation):
+            self._put([operation])
+
+    def _put(self, operations: list[Operation]) -> None:
         with self._gate:
             if not self._closed:
-                self._queue.put(operation)
+                self._queue.put(operations)
                 return
-        _answer(operation, LedgerUnavailable("the ledger is closed"))
+        for operation in operations:
+            _answer(operation, LedgerUnavailable("the ledger is closed"))
 
     def stop(self) -> None:
         """Charge this writer's open holds, write what is queued, close. Blocks; a second call only waits."""
+        if self._gatherer is not None:
+            self._gatherer.release()
         with self._gate:
             if not self._closed:
                 self._closed = True
@@ -131,10 +141,10 @@ class Writer:
     def _drain(self, patience_s: float | None) -> list[Operation]:
         taken: list[Operation] = []
         with contextlib.suppress(Empty):
-            operation = self._queue.get(timeout=patience_s)
-            while operation is not None:
-                taken.append(operation)
-                operation = self._queue.get_nowait()
+            operations = self._queue.get(timeout=patience_s)
+            while operations is not None:
+                taken += operations
+                operations = self._queue.get_nowait()
             self._stopping = True
         return taken
 

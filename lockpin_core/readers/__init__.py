@@ -1,1 +1,1 @@
-"""Views of the ledger: what commands and pages show. Pure over what the ledger's reader gives; no SQL, no output."""
+"""Views of the ledger: what commands and pages show. Pure over what the ledger's reader gives, but for `finder`; no output."""

@@ -12,8 +12,8 @@ from lockpin_core.windows import LIFETIME, Window
 
 FIELDS = (
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served"),
-    *("held_usd", "charged_usd", "estimated", "estimate_reason", "failed", "usage", "rates", "price_date", "tier"),
-    *("billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
+    *("held_usd", "charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates"),
+    *("price_date", "tier", "billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
 )
 
 
@@ -27,7 +27,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             estimate_reason=call.reason if call.state == "charged" else None, failed=call.failed, usage=call.usage,
             rates=call.rates, price_date=call.price_date, tier=call.tier, billing=call.billing,
             output_limit=call.output_limit, degrade=call.degrade, waited_ms=call.waited_ms,
-            budgets=[_standing(balance) for balance in call.balances], hash=call.hash,
+            budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
         )
     )  # fmt: skip
 
@@ -52,7 +52,7 @@ def _ending(call: CallRow) -> str:
             return f"cost nothing ({call.reason}), {held}"
         case "charged" if call.charged is not None:
             estimate = f" (est.) {call.reason}" if call.estimated else ""
-            return f"charged {said(call.charged)}{estimate}, {held}"
+            return f"charged {said(call.charged)}{estimate}, {'over what was ' if call.over_hold else ''}{held}"
     times = f" {call.count} times" if call.count > 1 else ""
     return f"{call.decision}{times} ({call.code})"
 

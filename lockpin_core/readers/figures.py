@@ -1,4 +1,4 @@
-"""Figures as all views write them: exact decimal numbers in JSON, dollars in sentences and tables. Never rounded."""
+"""Figures as all views write them: exact in JSON and in sentences, rounded to what a person reads in tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import overload
 
-from lockpin_core.money import Money
+from lockpin_core.money import NANO, Money
+
+_CENTS, _SMALL = 2, 4  # decimals of an amount, and of one below a dollar
 
 
 @overload
@@ -25,16 +27,27 @@ def said(amount: Money) -> str:
     return _text(amount, _places(amount))
 
 
-def aligned(amounts: Sequence[Money | None]) -> list[str]:
-    """Write a column of amounts with their decimal points below each other; None is a dash."""
-    places = max((_places(amount) for amount in amounts if amount is not None), default=2)
-    return ["-" if amount is None else _text(amount, places) for amount in amounts]
+def aligned(amounts: Sequence[Money | None], *, up: bool) -> list[str]:
+    """Write a column of amounts with their decimal points below each other; None is a dash.
+
+    What is spent or held is rounded `up`, a limit down. Cents, and what of four decimals an amount below a dollar
+    needs; more only where a nonzero amount would stand as zero.
+    """
+    places = max((_shown_places(amount) for amount in amounts if amount is not None), default=_CENTS)
+    return ["-" if amount is None else _text(amount, places, up=up) for amount in amounts]
+
+
+def _shown_places(amount: Money) -> int:
+    if abs(amount.nano) >= NANO:
+        return _CENTS
+    first = 9 - len(str(abs(amount.nano))) + 1  # the place of the first digit that is not zero
+    return min(_places(amount), max(_SMALL, first if amount else 0))
 
 
 def _places(amount: Money) -> int:
-    return max(2, len(amount.exact().partition(".")[2]))
+    return max(_CENTS, len(amount.exact().partition(".")[2]))
 
 
-def _text(amount: Money, places: int) -> str:
-    sign = "-" if amount.nano < 0 else ""
-    return f"{sign}${Money(abs(amount.nano)).rounded(places, up=False)}"
+def _text(amount: Money, places: int, *, up: bool = False) -> str:
+    text = amount.rounded(places, up=up)
+    return f"-${text[1:]}" if text.startswith("-") else f"${text}"

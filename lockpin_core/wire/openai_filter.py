@@ -9,6 +9,7 @@ from lockpin_core.wire.sse import MAX_EVENT_BYTES, SseReader
 
 # A blank line after a line: the end of an event, in any of the three line ends.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_LONGEST_END = 4  # bytes of a blank line
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 
 
@@ -39,6 +40,10 @@ class ChatUsageFilter:
         rest = text[start:]
         if not self._finished or passed or len(rest) > MAX_EVENT_BYTES:
             given.append(rest[passed:])
+            passed = len(rest)
+        if passed > MAX_EVENT_BYTES:  # it passes whole: only its end is still looked for
+            self._finished = self._finished or _FINISHED.search(rest) is not None
+            rest = rest[-_LONGEST_END:]
             passed = len(rest)
         self._event, self._passed = rest, passed
         return b"".join(given)

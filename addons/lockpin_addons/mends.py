@@ -1,0 +1,93 @@
+"""Mends of mitmproxy's HTTP/1 core that money depends on; put in once, after a check that the core is as they expect.
+
+An interim reply (103 Early Hints) is not the reply: taken for it, the one that costs money would never be seen.
+Trailers are dropped: the core stops in the middle of a message that has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import inspect
+import re
+from collections.abc import Generator
+from typing import Any
+
+import h11
+from mitmproxy import ctx
+from mitmproxy.connection import Client
+from mitmproxy.proxy import events
+from mitmproxy.proxy.layers.http import _http1
+
+from lockpin_addons.guard import GuardError
+
+CONNECTIONS = 1000  # calls that one client connection may have under way to one address; the core allows five
+# A whole interim head at the start of what was read; 101 is no interim reply.
+_INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n")
+
+_installed = False
+
+
+def install() -> None:
+    """Put the mends in; a second call does nothing. Raises GuardError where mitmproxy has moved."""
+    global _installed
+    if _installed:
+        return
+    verify()
+    _skip_interim_replies()
+    _drop_trailers()
+    _installed = True
+
+
+def verify() -> None:
+    """Check that mitmproxy's core is as the mends expect. Raises GuardError."""
+    for side in (_http1.Http1Client, _http1.Http1Server):
+        source = inspect.getsource(side.read_headers)
+        if source.count("make_body_reader(") != 1 or "self.buf.maybe_extract_lines()" not in source:
+            raise GuardError(f"mitmproxy's {side.__name__} reads messages in another way than Lockpin knows")
+    if "h11_event.headers" not in inspect.getsource(_http1.Http1Connection.read_body):
+        raise GuardError("mitmproxy's HTTP/1 core reads trailers in another way than Lockpin knows")
+
+
+def _skip_interim_replies() -> None:
+    original = _http1.Http1Client.read_headers
+
+    def read_headers(self: _http1.Http1Client, event: events.ConnectionEvent) -> Generator[Any, Any, None]:
+        if isinstance(event, events.DataReceived) and self.request:
+            while interim := _INTERIM.match(bytes(self.buf)):
+                self.buf.maybe_extract_at_most(interim.end())
+            if not self.buf:
+                return
+        yield from original(self, event)
+
+    _http1.Http1Client.read_headers = read_headers  # type: ignore[method-assign]
+
+
+def _drop_trailers() -> None:
+    original = _http1.make_body_reader
+
+    def make_body_reader(expected_size: int | None) -> Any:
+        reader = original(expected_size)
+        return _WithoutTrailers(reader) if expected_size is None else reader
+
+    _http1.make_body_reader = make_body_reader
+
+
+class _WithoutTrailers:
+    """A reader of chunked bodies whose end says nothing more."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def __call__(self, buf: Any) -> Any:
+        event = self._reader(buf)
+        return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
+
+    def read_eof(self) -> Any:
+        return self._reader.read_eof()
+
+
+def widen(client: Client) -> None:
+    """Let one client connection have as many calls under way as an agent's HTTP/2 connection may ask for."""
+    handler = ctx.master.addons.get("proxyserver").connections[client.id]
+    handler.max_conns = collections.defaultdict(lambda: asyncio.Semaphore(CONNECTIONS))
