@@ -15,7 +15,7 @@ from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
-from lockpin_core.providers import Provider, canonical_path
+from lockpin_core.providers import Provider, canonical_path, is_plain_path
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import ceiling
 from lockpin_core.usage import Usage
@@ -172,7 +172,6 @@ def has_limit(standings: Sequence[Standing]) -> bool:
 
 def may_go_uncapped(config: Config, incoming: Incoming) -> bool:
     """Say whether `allow_uncapped` lists this call: never what a wire meters, never a path that hides what it is."""
-    plain = canonical_path(incoming.path)
-    if plain in incoming.provider.wires or incoming.path.lower() != plain:
+    if canonical_path(incoming.path) in incoming.provider.wires or not is_plain_path(incoming.path):
         return False
     return any(fnmatch.fnmatchcase(f"{incoming.host}{incoming.path}", glob) for glob in config.allow_uncapped)

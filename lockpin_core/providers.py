@@ -161,6 +161,11 @@ def canonical_path(raw: str) -> str:
     return _normal(raw).lower()
 
 
+def is_plain_path(raw: str) -> bool:
+    """Say whether a path reads the same for everybody: nothing in it is coded, doubled or dotted."""
+    return _RESIDUE.search(raw) is None and _normal(raw) == raw.split("?", 1)[0]
+
+
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
     """Read the provider files of a folder, every scalar as text. Raises PriceError naming the file."""
     trees: list[tuple[str, Mapping[str, object]]] = []

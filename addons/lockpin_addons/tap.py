@@ -22,7 +22,7 @@ from lockpin_core.engine import Engine
 from lockpin_core.ledger.answers import answer_within
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
-PIECE_BYTES = 256 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
+PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
 SSE = "text/event-stream"

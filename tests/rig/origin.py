@@ -69,6 +69,9 @@ class Origin:
             return False
         if "head_gate" in order:
             await wait_for(Path(order["head_gate"]).exists, reader)
+        if "before" in order:
+            writer.write(order["before"].encode())
+            await writer.drain()
         body = (self.data / order["file"]).read_bytes() if "file" in order else order.get("body", "").encode()
         body *= order.get("repeat", 1)
         chunked = order.get("chunk") is not None
@@ -113,7 +116,8 @@ class Origin:
             if "lockstep" in order:
                 await wait_for(lambda have=index: Path(order["lockstep"]).stat().st_size > have, reader)
             await asyncio.sleep(order.get("pace_s", 0))
-        writer.write(b"0\r\n\r\n")
+        trailer = f"{order['trailer']}\r\n" if "trailer" in order else ""
+        writer.write(f"0\r\n{trailer}\r\n".encode())
         await writer.drain()
         return True
 
