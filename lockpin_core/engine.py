@@ -18,7 +18,7 @@ from lockpin_core.admission import (
     may_go_uncapped,
 )
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Charge, Outcome, Parsed, Reading, Refusal, Reply, Request, Rewrite
+from lockpin_core.call import Call, Charge, Outcome, Parsed, Payers, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, WireError
@@ -93,6 +93,11 @@ class Engine:
         except LedgerUnavailable:
             fault = "the ledger cannot be written just now, so no limit can be kept; the call was not sent"
             return self.refuse(incoming, refusal("ledger_unavailable", fault), wire)
+
+    async def in_force(self, machine: str) -> tuple[Standing, ...]:
+        """Show the accounts of a machine and the default task, with the limits in force for them."""
+        payers = Payers(self._config.task.default, machine)
+        return await answer_of(self._ledger.look(payers, "", "", self._rules))
 
     async def _unmetered(self, incoming: Incoming) -> Decision:
         if may_go_uncapped(self._config, incoming):

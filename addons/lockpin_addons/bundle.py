@@ -13,12 +13,13 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
 from lockpin_addons import guard, lean, mends, options
+from lockpin_addons.banner import Start, start_block
 from lockpin_addons.gate import Gate
+from lockpin_addons.identity import MACHINE
 from lockpin_addons.layers import Policy, Tunnels
 from lockpin_addons.serve import Health
 from lockpin_addons.tap import Tap
 from lockpin_addons.trip import Trip
-from lockpin_core import __version__
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config, load, option_names
 from lockpin_core.engine import Engine
@@ -45,6 +46,8 @@ class Lockpin:
     def __init__(self) -> None:
         self.config: Config | None = None
         self.prices: PriceTable | None = None
+        self.engine: Engine | None = None
+        self.by_command = False
 
     def load(self, loader: Loader) -> None:
         """Declare our options: every scalar of the configuration by its path."""
@@ -62,13 +65,22 @@ class Lockpin:
 
     async def running(self) -> None:
         """Listen where we said, and print what is in force."""
-        assert self.config is not None and self.prices is not None
+        assert self.config is not None and self.prices is not None and self.engine is not None
         with guard.or_end_process():
             server = ctx.master.addons.get("proxyserver")
             if any(address[0] not in options.LOOPBACK_HOSTS for address in server.listen_addrs()):
                 await server.servers.update([])
                 await server.setup_servers()
-            print("\n".join(start_block(self.config, self.prices, server.listen_addrs())), flush=True)
+            start = Start(
+                config=self.config,
+                addresses=[(str(address[0]), address[1]) for address in server.listen_addrs()],
+                authority=_authority(),
+                price_date=str(self.prices.date),
+                standings=await self.engine.in_force(MACHINE),
+                warnings=options.warnings(ctx.options),
+                by_command=self.by_command,
+            )
+            print("\n".join(start_block(start)), flush=True)
 
 
 def install_in_mitmdump() -> None:
@@ -96,11 +108,11 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     providers = Providers.load(shipped_dir())
     addon.prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
     addon.config = config
-    _build(master, config, providers, addon.prices)
+    addon.engine = _build(master, config, providers, addon.prices)
     return addon
 
 
-def _build(master: Master, config: Config, providers: Providers, prices: PriceTable) -> None:
+def _build(master: Master, config: Config, providers: Providers, prices: PriceTable) -> Engine:
     trips: dict[str, Trip] = {}
     health = Health(utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()))
     loop, thread = master.event_loop, threading.get_ident()
@@ -140,37 +152,11 @@ def _build(master: Master, config: Config, providers: Providers, prices: PriceTa
     if dumper is not None and master.options.flow_detail <= 1:
         master.addons.remove(dumper)  # it prints addresses, and some carry keys
     lean.quicken(master.addons)
+    return engine
 
 
-def start_block(config: Config, prices: PriceTable, addresses: list[tuple[str, int]]) -> list[str]:
-    """Say what is in force, in one short block."""
-    where = ", ".join(f"http://{address[0]}:{address[1]}" for address in addresses)
-    authority = Path(ctx.options.confdir).expanduser() / "mitmproxy-ca-cert.pem"
-    lines = [
-        f"lockpin {__version__} on {where}",
-        f"  config   {config.file or 'none (defaults)'}",
-        f"  ledger   {config.ledger}",
-        *(f"  limit    {line}" for line in _limits(config)),
-        f"  prices   of {prices.date}",
-        f"  CA       {authority}",
-    ]
-    return lines + [f"  warning  {line}" for line in options.warnings(ctx.options)]
-
-
-def _limits(config: Config) -> list[str]:
-    lines: list[str] = []
-    for budget in (*config.all_budgets(), config.task_default()):
-        limits = [f"${budget.limit.exact()}"] if budget.limit is not None else []
-        limits += [f"{budget.limit_tokens} tokens"] if budget.limit_tokens is not None else []
-        if not limits:
-            continue
-        action = "enforces" if budget.enforce else "warns only, never blocks"
-        change = (
-            " (change it: daily_usd in lockpin.yaml, or --set lockpin_daily_usd=…)" if budget.name == "daily" else ""
-        )
-        window = "" if budget.window.kind == "lifetime" else f" a {budget.window.kind}"
-        lines.append(f"{budget.name} ({budget.scope}): {' and '.join(limits)}{window}, {action}{change}")
-    return lines or ["none: nothing is refused for its cost"]
+def _authority() -> Path:
+    return Path(ctx.options.confdir).expanduser() / "mitmproxy-ca-cert.pem"
 
 
 def _config_path(master: Master) -> Path | None:

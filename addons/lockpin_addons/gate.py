@@ -286,6 +286,5 @@ def _frame(request: http.Request, headers: Mapping[str, str]) -> None:
     if chunked:
         request.headers.pop("transfer-encoding", None)
     declared = headers.get("content-length")
-    if length or chunked or declared is not None:
-        if declared != str(length):
-            request.headers["content-length"] = str(length)
+    if (length or chunked or declared is not None) and declared != str(length):
+        request.headers["content-length"] = str(length)

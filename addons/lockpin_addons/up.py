@@ -39,7 +39,7 @@ async def _serve(told: argparse.Namespace) -> None:
     master = Master(Options(confdir=told.confdir, listen_host=told.host, listen_port=told.port))
     with guard.or_end_process():
         master.addons.add(*_addons())
-        bundle.install(master, _settings(told.settings))
+        bundle.install(master, _settings(told.settings)).by_command = True
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, master)

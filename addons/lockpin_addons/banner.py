@@ -1,0 +1,72 @@
+"""The start block: what is in force, in a few lines that a person reads before they trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockpin_core import __version__
+from lockpin_core.budgets import Budget, Standing
+from lockpin_core.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start has come to."""
+
+    config: Config
+    addresses: Sequence[tuple[str, int]]
+    authority: Path  # the CA's certificate
+    price_date: str
+    standings: Sequence[Standing]  # of this machine and the default task, raises included
+    warnings: Sequence[str]
+    by_command: bool  # started by `lockpin up`, not by mitmdump
+
+
+def start_block(start: Start) -> list[str]:
+    """Write the block."""
+    where = ", ".join(f"http://{host}:{port}" for host, port in start.addresses)
+    return [
+        f"lockpin {__version__} on {where}",
+        f"  config   {start.config.file or 'none (defaults)'}",
+        f"  ledger   {start.config.ledger}",
+        *(f"  limit    {line}" for line in _limits(start)),
+        f"  prices   of {start.price_date}",
+        f"  CA       {start.authority}",
+        *(f"  warning  {line}" for line in start.warnings),
+    ]
+
+
+def _limits(start: Start) -> list[str]:
+    standing = {one.budget.name: one for one in start.standings}
+    budgets = (*start.config.all_budgets(), start.config.task_default())
+    lines = [_limit(start, budget, standing.get(budget.name)) for budget in budgets if _has_limit(budget)]
+    if not any(_has_limit(budget) and budget.enforce for budget in budgets):
+        lines.append("no other limit is enforced than those of tasks made by command (lockpin task list)")
+    return lines
+
+
+def _has_limit(budget: Budget) -> bool:
+    return budget.limit is not None or budget.limit_tokens is not None
+
+
+def _limit(start: Start, budget: Budget, standing: Standing | None) -> str:
+    limits: list[str] = []
+    if budget.limit is not None:
+        in_force = standing.limit if standing is not None and standing.limit is not None else budget.limit
+        raised = in_force - budget.limit
+        more = f" (${budget.limit.exact()} and ${raised.exact()} raised)" if raised else ""
+        limits.append(f"${in_force.exact()}{more}")
+    if budget.limit_tokens is not None:
+        limits.append(f"{budget.limit_tokens} tokens")
+    window = "" if budget.window.kind == "lifetime" else f" a {budget.window.kind}"
+    action = "enforces" if budget.enforce else "warns only, never blocks"
+    return f"{budget.name} ({budget.scope}): {' and '.join(limits)}{window}, {action}{_how_to_change(start, budget)}"
+
+
+def _how_to_change(start: Start, budget: Budget) -> str:
+    if budget.name != "daily":
+        return ""
+    flag = "lockpin up --daily-usd USD" if start.by_command else "--set lockpin_daily_usd=USD"
+    return f" (change it: daily_usd in lockpin.yaml, or {flag})"
