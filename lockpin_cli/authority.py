@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,49 +19,75 @@ from lockpin_core.errors import LockpinError
 
 AUTHORITY = "mitmproxy-ca-cert.pem"  # made by mitmproxy when it first starts; holds no key
 BUNDLE = "lockpin-ca-bundle.pem"
+NODE_BUNDLE = "lockpin-node-ca.pem"
 _DEBIAN_STORE = "/etc/ssl/certs/ca-certificates.crt"  # OpenSSL itself reads the folder only
+REPLACING = ("SSL_CERT_FILE", "CODEX_CA_CERTIFICATE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
+FOLDERS = "SSL_CERT_DIR"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL)
 _READABLE = 0o644  # certificates are public
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The two files."""
+    """The files: mitmproxy's certificate, the bundle, and what Node adds to its own store."""
 
     authority: Path
     bundle: Path
+    node: Path
 
 
-def trust(folder: Path, others: Iterable[Path]) -> Trust:
+def trust(folder: Path, others: Iterable[Path], node: Path | None = None) -> Trust:
     """Find mitmproxy's certificate in its folder and write the bundle with the stores `others` beside it.
 
-    Raises LockpinError where there is no certificate yet, or a file cannot be read or written.
+    `node` is what Node adds now; its certificates stay, in a file of their own. Raises LockpinError where there is no
+    certificate yet, or a file cannot be read or written.
     """
-    found = Trust(folder / AUTHORITY, folder / BUNDLE)
-    if not found.authority.exists():
-        raise LockpinError(f"there is no CA yet at {found.authority}; start `lockpin up` once, it makes one")
+    authority = folder / AUTHORITY
+    if not authority.exists():
+        raise LockpinError(f"there is no CA yet at {authority}; start `lockpin up` once, it makes one")
     try:
-        own = _certificates(found.authority)
+        own = _certificates(authority)
         if not own:
-            raise LockpinError(
-                f"{found.authority} holds no certificate; remove it and start `lockpin up`, it makes one"
-            )
-        stores = [path for path in others if path != found.bundle and path.is_file()]
-        known = [certificate for path in stores for certificate in _certificates(path)]
-        _write(found.bundle, "\n".join(dict.fromkeys([*own, *known])) + "\n")
+            raise LockpinError(f"{authority} holds no certificate; remove it and start `lockpin up`, it makes one")
+        bundle = _bundle(folder / BUNDLE, own, others)
+        has_more = node is not None and node != bundle and _known([node], folder)
+        more = _bundle(folder / NODE_BUNDLE, own, [node]) if node is not None and has_more else authority
+        return Trust(authority, bundle, more)
     except OSError as error:
         raise LockpinError(f"{error.filename}: {error.strerror}; it must be readable, its folder writable") from error
-    return found
 
 
-def public_stores() -> list[Path]:
-    """List the stores of public certificates: certifi's, and those of the system and user, which may know a company's.
+def stores(environment: Mapping[str, str]) -> list[Path]:
+    """List the files and folders of certificates that clients trust now: certifi's, the system's and the user's.
 
-    They may be absent, or be our own bundle.
+    Among them may be a company's own. They may be absent, or be our own bundle.
     """
     paths = ssl.get_default_verify_paths()
     system = [paths.cafile, paths.openssl_cafile, _DEBIAN_STORE]
-    return [Path(certifi.where()), *(Path(path) for path in system if path)]
+    folders = environment.get(FOLDERS, "").split(os.pathsep)
+    users = [*(environment.get(name) for name in REPLACING), *folders]
+    return [Path(certifi.where()), *(Path(path) for path in (*system, *users) if path)]
+
+
+def _bundle(path: Path, own: Sequence[str], others: Iterable[Path]) -> Path:
+    _write(path, "\n".join(dict.fromkeys([*own, *_known(others, path.parent)])) + "\n")
+    return path
+
+
+def _known(stores: Iterable[Path], folder: Path) -> list[str]:
+    """Read the certificates of stores that are there; of a bundle of ours what it holds besides mitmproxy's own."""
+    ours = (folder / AUTHORITY, folder / BUNDLE, folder / NODE_BUNDLE)
+    known: list[str] = []
+    for store in stores:
+        for path in _files(store):
+            known += _certificates(path)[1:] if path in ours else _certificates(path)
+    return known
+
+
+def _files(store: Path) -> list[Path]:
+    if store.is_dir():
+        return [path for path in sorted(store.iterdir()) if path.is_file() and os.access(path, os.R_OK)]
+    return [store] if store.is_file() else []
 
 
 def _certificates(path: Path) -> list[str]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from lockpin_cli.changes import open_admin, task_name, whoami
+from lockpin_cli.changes import open_admin, stranger, task_name, whoami
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
@@ -35,7 +35,10 @@ _COLUMNS = (
 )
 
 KeyOption = Annotated[
-    str | None, typer.Option(metavar="SCOPE:SUBJECT", help="One account, such as task:fix-login or machine:host.")
+    str | None,
+    typer.Option(
+        metavar="SCOPE:SUBJECT", help="One account: task:fix-login, or machine:annas-laptop by its host name."
+    ),
 ]
 
 
@@ -61,6 +64,8 @@ def status(
         for standing in _standings(loaded, utc_now())
         if budget in (None, standing.budget.name) and wanted in (None, key_of(standing))
     ]
+    if key is not None and not found and (unknown := stranger(loaded, *_key(key))):
+        say(unknown)
     show(View(_COLUMNS, _cells(found), statement(found), FIELDS, empty="nothing is spent or held"), form)
 
 
@@ -77,15 +82,29 @@ def raise_limit(
     Example: lockpin budget raise daily --by 5
 
     Example: lockpin budget raise task --key task:fix-login --by 2
+
+    Example: lockpin budget raise daily --key machine:annas-laptop --by 5 (a machine goes by its host name)
     """
     more = amount(by, "--by")
     loaded = load_config(context, config)
     chosen, subject = _account(loaded, name, None if key is None else _key(key))
+    if unknown := stranger(loaded, chosen.scope, subject):
+        raise CommandError(unknown)
     standing = open_admin(loaded).raise_budget(chosen, subject, more, who=whoami())
     assert standing.limit is not None, "a limit was raised that is not there"
     until = "" if standing.span.end is None else f" until {stamp(standing.span.end)}"
     spent, held = said(standing.spent), said(standing.held)
-    print(plain(f"{key_of(standing)}: {chosen.name} limit {said(standing.limit)}{until}, spent {spent}, held {held}"))
+    line = f"{key_of(standing)}: {chosen.name} limit {said(standing.limit)}{until}, spent {spent}, held {held}"
+    print(plain(line + _closed(loaded, chosen, subject)))
+
+
+def _closed(config: Config, budget: Budget, subject: str) -> str:
+    with LedgerReader(config.ledger) as reader:
+        terms = reader.task_terms().get(subject) if budget.scope == "task" else None
+    if terms is None or not terms.closed:
+        return ""
+    again = f"`lockpin task new {shlex.quote(subject)} --budget USD` opens it again"
+    return f"; the task is closed, so its calls are refused all the same; {again}"
 
 
 def _standings(config: Config, now: datetime) -> list[Standing]:
@@ -108,11 +127,29 @@ def _in_force(config: Config, reader: LedgerReader) -> Rules:
     def last(budget: Budget) -> Budget:
         found = stored.get(budget.name, budget)
         if found != budget:
-            words = f'budget "{budget.name}" is taken as a proxy last applied it; the configuration differs'
-            print(f"lockpin: {words}", file=sys.stderr)
+            say(f'budget "{budget.name}" is taken as a proxy last applied it: {"; ".join(_differences(found, budget))}')
         return found
 
     return Rules(tuple(map(last, config.all_budgets())), last(config.task_default()))
+
+
+def _differences(stored: Budget, configured: Budget) -> Iterator[str]:
+    """Name each field in which two definitions differ, with both values, in the configuration's words."""
+    for (name, there), (_, here) in zip(_terms(stored), _terms(configured), strict=True):
+        if there != here:
+            yield f"{name} is {there}, in the configuration it is {here}"
+
+
+def _terms(budget: Budget) -> list[tuple[str, str]]:
+    limit = "none" if budget.limit is None else said(budget.limit)
+    tokens = "none" if budget.limit_tokens is None else f"{budget.limit_tokens:,}"
+    lists = ("alert_at", "models", "providers")
+    return [
+        *(("limit_usd", limit), ("limit_tokens", tokens), ("action", "enforce" if budget.enforce else "warn")),
+        *(("scope", budget.scope), ("window", budget.window.kind), ("timezone", budget.window.zone)),
+        *((name, f"[{', '.join(getattr(budget, name))}]") for name in lists),
+        ("own", str(budget.own).lower()),
+    ]
 
 
 def _also_at_zero(rules: Rules, reader: LedgerReader, default_task: str, now: datetime) -> list[Standing]:
@@ -176,9 +213,9 @@ def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
 
 
 def _cells(standings: Sequence[Standing]) -> list[list[str]]:
-    spent = aligned([standing.spent for standing in standings])
-    held = aligned([standing.held for standing in standings])
-    limits = aligned([standing.limit for standing in standings])
+    spent = aligned([standing.spent for standing in standings], up=True)
+    held = aligned([standing.held for standing in standings], up=True)
+    limits = aligned([standing.limit for standing in standings], up=False)
     return [
         [
             standing.budget.name, key_of(standing), standing.budget.window.kind, _action(standing),

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from lockpin_cli.changes import task_name
+from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.inputs import instant, load_config
 from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, show
+from lockpin_cli.output import Column, Format, FormatOption, View, say, show
 from lockpin_core.clock import utc_now
-from lockpin_core.ledger.reader import CallRow, LedgerReader
+from lockpin_core.ledger.reader import CallRow
 from lockpin_core.readers.calls import FIELDS, charged, receipt_of
 from lockpin_core.readers.figures import aligned
+from lockpin_core.readers.finder import Finder
 from lockpin_core.refusals import stamp
 
 app = new_app()
@@ -32,7 +33,9 @@ def calls(
     context: typer.Context,
     task: TaskOption = None,
     since: SinceOption = None,
-    model: Annotated[str | None, typer.Option(help="Only calls that asked for this model, or got it.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Only calls that asked for such a model, or got it.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere.")
     ] = None,
@@ -42,26 +45,32 @@ def calls(
     """List calls, newest first. JSON is an array of receipts.
 
     Example: lockpin calls --task fix-login --since 24h --format jsonl
+
+    Example: lockpin calls --model 'claude-opus-*'
     """
     start = None if since is None else instant(since, "--since", utc_now())
     named = None if task is None else task_name(task, "--task")
-    ledger = load_config(context, config).ledger
+    loaded = load_config(context, config)
+    ledger = loaded.ledger
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
     found: list[CallRow] = []
     if ledger.exists():
-        with LedgerReader(ledger) as reader:
-            found = reader.calls(since=start, task=named, model=model, limit=wanted)
+        with Finder(ledger) as finder:
+            found = finder.calls_of(model or "*", since=start, task=named, limit=wanted)
+    if named is not None and not found and (unknown := stranger(loaded, "task", named)):
+        say(unknown)
     show(_view(found, ledger, cut=limit is None and len(found) == _TABLE_ROWS), form)
 
 
 def _view(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
-    amounts = zip(aligned([call.held for call in found]), aligned([charged(call) for call in found]), strict=True)
+    held = aligned([call.held for call in found], up=True)
+    spent = aligned([charged(call) for call in found], up=True)
     cells = [
         [
             stamp(call.at), call.id, call.payers.task, call.model or "-", call.decision,
             "-" if call.tokens is None else f"{call.tokens:,}", *shown, _note(call),
         ]
-        for call, shown in zip(found, amounts, strict=True)
+        for call, *shown in zip(found, held, spent, strict=True)
     ]  # fmt: skip
     notes = [f"the newest {_TABLE_ROWS}; --limit shows more"] if cut else []
     return View(

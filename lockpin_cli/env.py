@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,15 +13,22 @@ from urllib.parse import quote
 
 import typer
 
-from lockpin_cli.authority import Trust, public_stores, trust
+from lockpin_cli.authority import FOLDERS, REPLACING, Trust, stores, trust
 from lockpin_cli.changes import task_name
 from lockpin_cli.inputs import load_config
 from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.output import say
+from lockpin_core.config import Config
+from lockpin_core.errors import LockpinError
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
 app = new_app()
 
+_NODE = "NODE_EXTRA_CA_CERTS"
+_PORT = 8080
+_ANSWER_S = 0.5  # a proxy on this machine answers at once
 _SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b"  # PowerShell takes all of these for the end of a text
 
 
@@ -30,6 +36,8 @@ class Shell(enum.StrEnum):
     """Whose way of writing an assignment to print."""
 
     SH = "sh"
+    BASH = "bash"
+    ZSH = "zsh"
     FISH = "fish"
     POWERSHELL = "powershell"
 
@@ -38,23 +46,30 @@ class Shell(enum.StrEnum):
 def env(
     context: typer.Context,
     task: Annotated[str | None, typer.Option(help="The task that is charged; else the default one.")] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens.")] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens.")] = _PORT,
     shell: Annotated[Shell, typer.Option(help="How to write the assignments.")] = Shell.SH,
     config: ConfigOption = None,
 ) -> None:
     """Print the variables that an agent needs to go through the proxy.
 
-    Example: eval "$(lockpin env --task fix-login)"
+    On any fault it prints `false`, so that what follows `&&` does not start.
+
+    Example: eval "$(lockpin env --task fix-login)" && claude
     """
-    load_config(context, config)
+    loaded = load_config(context, config)
     address = proxy_url(port, task)
-    files = trust(Path.home() / ".mitmproxy", public_stores())
+    node = os.environ.get(_NODE)
+    files = trust(Path.home() / ".mitmproxy", stores(os.environ), Path(node) if node else None)
     bypass, taken = kept_bypass(os.environ, Providers.load(shipped_dir()))
-    write = _WRITERS[shell]
-    for name, value in {**variables(address, files), **bypass}.items():
-        print(write(name, value))
+    write, unset = _WRITERS[shell]
+    lines = [write(name, value) for name, value in {**variables(address, files), **bypass}.items()]
+    # Some clients take these folders instead of the bundle; what lies there is in the bundle.
+    lines += [unset(FOLDERS)] if FOLDERS in os.environ else []
+    print("\n".join(lines))
     if taken:
-        print(f"lockpin: taken out of NO_PROXY, as it would go round the cap: {', '.join(taken)}", file=sys.stderr)
+        say(f"taken out of NO_PROXY, as it would go round the cap: {', '.join(taken)}")
+    for note in filter(None, (_task_note(loaded, task), proxy_note(port))):
+        say(note)
 
 
 def proxy_url(port: int, task: str | None) -> str:
@@ -70,10 +85,47 @@ def variables(address: str, files: Trust) -> dict[str, str]:
     bundle = str(files.bundle)
     return {
         **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy"), address),
-        "NODE_EXTRA_CA_CERTS": str(files.authority),  # adds to its store; the others replace theirs
-        **dict.fromkeys(("SSL_CERT_FILE", "CODEX_CA_CERTIFICATE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"), bundle),
+        _NODE: str(files.node),  # adds to its store; the others replace theirs
+        **dict.fromkeys(REPLACING, bundle),
         "NODE_USE_ENV_PROXY": "1",
     }
+
+
+def proxy_note(port: int) -> str | None:
+    """Say that no proxy of ours answers on this machine's port; None: one does."""
+    from http.client import HTTPConnection, HTTPException  # slow to import; it asks directly, through no proxy
+
+    where, start = f"http://127.0.0.1:{port}", f"`lockpin up{'' if port == _PORT else f' --port {port}'}` starts it"
+    connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
+    try:
+        connection.request("GET", "/lockpin/healthz")
+        status = connection.getresponse().status
+    except (OSError, HTTPException):
+        return f"no proxy answers at {where}; {start}"
+    finally:
+        connection.close()
+    if status == 503:
+        return f"the proxy at {where} refuses calls; {where}/lockpin/healthz says why"
+    return None if status == 200 else f"what answers at {where} is no Lockpin; {start}, on another port"
+
+
+def _task_note(config: Config, task: str | None) -> str | None:
+    """Say that a task has no budget of its own, or is closed; None: all is well, or no task is named."""
+    if task is None:
+        return None
+    name, terms = task_name(task, "--task"), None
+    try:
+        if config.ledger.exists():
+            with LedgerReader(config.ledger) as reader:
+                terms = reader.task_terms().get(name)
+    except LockpinError as error:
+        return str(error)
+    command = f"`lockpin task new {shlex.quote(name)} --budget USD`"
+    if terms is not None and terms.closed:
+        return f'task "{name}" is closed, so its calls are refused; {command} opens it again'
+    if config.task.budget_usd is None and (terms is None or terms.limit_nano is None):
+        return f'task "{name}" has no budget of its own; {command} makes one'
+    return None
 
 
 def kept_bypass(environment: Mapping[str, str], providers: Providers) -> tuple[dict[str, str], list[str]]:
@@ -118,6 +170,10 @@ def _powershell(name: str, value: str) -> str:
     return f"$env:{name} = '{quoted}'"
 
 
-_WRITERS: Mapping[Shell, Callable[[str, str], str]] = {
-    Shell.SH: _sh, Shell.FISH: _fish, Shell.POWERSHELL: _powershell,
-}  # fmt: skip
+_Writers = tuple[Callable[[str, str], str], Callable[[str], str]]
+_POSIX: _Writers = (_sh, "unset {}".format)
+_WRITERS: Mapping[Shell, _Writers] = {
+    **dict.fromkeys((Shell.SH, Shell.BASH, Shell.ZSH), _POSIX),
+    Shell.FISH: (_fish, "set -e {};".format),
+    Shell.POWERSHELL: (_powershell, "Remove-Item Env:{} -ErrorAction SilentlyContinue".format),
+}

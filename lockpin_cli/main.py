@@ -55,7 +55,14 @@ class Commands(TyperGroup):
 
 
 # `rich_markup_mode=None`: help and errors are plain lines, and rich is not even imported for them.
-app = typer.Typer(cls=Commands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},  # the commands take it over from here
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
 def _say_version(*, asked: bool) -> None:
@@ -82,7 +89,7 @@ def lockpin(
     """A hard spend cap for AI agents.
 
     Example: start the proxy with `lockpin up --daily-usd 10`, then, where the agent runs,
-    `eval "$(lockpin env --task fix-login)"`.
+    `eval "$(lockpin env --task fix-login)" && claude`.
     """
 
 
@@ -95,6 +102,8 @@ def main() -> None:
         status = app(prog_name="lockpin", standalone_mode=False)
     except Exception as error:
         status = _fault(error)
+        if _is_for_eval(sys.argv[1:]):
+            print("false")  # `eval "$(lockpin env)" && agent` must not go on without the cap
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -102,7 +111,12 @@ def _check_words(words: Sequence[str]) -> None:
     """Refuse bytes that are no text: no name, model or path of ours can hold them."""
     for word in words:
         if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
-            raise typer.BadParameter(f"{word!a} is not UTF-8 text")
+            raise typer.BadParameter(f'"{word}" is not UTF-8 text')
+
+
+def _is_for_eval(words: Sequence[str]) -> bool:
+    """Say whether a shell runs what is printed; also where the words before the command are wrong."""
+    return next((word for word in words if word in COMMANDS), None) == "env"
 
 
 def _fault(error: Exception) -> int:
@@ -112,6 +126,9 @@ def _fault(error: Exception) -> int:
         return 1
     if isinstance(error, typer.Abort):
         return 1
+    if type(error).__name__ == "NoArgsIsHelpError":  # no public name either
+        print(error, file=sys.stderr)
+        return 2
     if hasattr(error, "format_message"):  # typer's wrong use; its class has no public name
         _say(_usage(error, error.format_message()))
         return 2
@@ -127,8 +144,9 @@ def _usage(error: Exception, message: str) -> str:
 
 
 def _say(message: str) -> None:
-    line = " ".join(message.split())
-    print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
+    from lockpin_cli.output import say  # for faults only: the help must come fast
+
+    say(message)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,17 @@ TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only calls
 
 
 def new_app(words: str | None = None) -> typer.Typer:
-    """Make an app whose help and errors are plain lines, so that rich is not even imported for them."""
-    return typer.Typer(help=words, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    """Make an app whose help and errors are plain lines, so that rich is not even imported for them.
+
+    With `words` it is a group of commands, which shows its help where none is named.
+    """
+    return typer.Typer(
+        help=words,
+        no_args_is_help=words is not None,
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
 
 
 def config_path(context: typer.Context, own: Path | None) -> Path | None:

@@ -70,6 +70,12 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def say(words: str) -> None:
+    """Say one line on standard error, where it is in no program's way."""
+    line = plain(" ".join(words.split()))
+    print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
+
+
 def _show_table(view: View) -> None:
     """Print aligned lines, the same on a terminal and in a pipe.
 

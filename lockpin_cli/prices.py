@@ -13,6 +13,7 @@ from lockpin_cli.inputs import load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, show
 from lockpin_core.clock import utc_now
+from lockpin_core.errors import CommandError
 from lockpin_core.money import rate_exact
 from lockpin_core.price_entry import STANDARD
 from lockpin_core.price_table import Model, PriceTable
@@ -54,15 +55,24 @@ def list_prices(
     """
     loaded = load_config(context, config)
     table = PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
-    if provider is not None and provider not in table.shipped:
-        known = ", ".join(sorted(table.shipped))
-        raise typer.BadParameter(f'"{provider}" has no prices; there are {known}', param_hint="--provider")
+    if provider is not None:
+        _check_provider(table, provider)
     models = [
         m
         for m in table.models()
         if (provider is None or m.provider in ("", provider)) and fnmatchcase(m.id, model or "*")
     ]
     show(_view(table, models, utc_now()), form)
+
+
+def _check_provider(table: PriceTable, provider: str) -> None:
+    if provider not in table.shipped:
+        priced = ", ".join(sorted(name for name, models in table.shipped.items() if models))
+        raise typer.BadParameter(
+            f'"{provider}" is no provider with prices; there are {priced}', param_hint="--provider"
+        )
+    if not any(model.provider in ("", provider) for model in table.models()):
+        raise CommandError(f'no prices of "{provider}" are in this version; `pricing:` in lockpin.yaml can name them')
 
 
 def _view(table: PriceTable, models: Sequence[Model], now: datetime) -> View:

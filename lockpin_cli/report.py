@@ -68,13 +68,10 @@ def _read(ledger: Path, by: str, since: datetime | None, now: datetime) -> Repor
 
 def _view(report: Report) -> View:
     spent, estimated = (
-        aligned([*(getattr(row, name) for row in report.rows), getattr(report.total, name)])
+        aligned([*(getattr(row, name) for row in report.rows), getattr(report.total, name)], up=True)
         for name in ("spent", "estimated")
     )
-    lines = [
-        ["-" if row.key is None else row.key, *(f"{getattr(row, name):,}" for name in COUNTS)]
-        for row in (*report.rows, report.total)
-    ]
+    lines = [[row.key or "-", *(f"{getattr(row, name):,}" for name in COUNTS)] for row in (*report.rows, report.total)]
     cells = [[*line, *amounts] for line, *amounts in zip(lines, spent, estimated, strict=True)]
     columns = [Column(report.by.upper()), *(Column(title, right=True) for title in (*_COUNT_TITLES, "SPENT", "EST."))]
     return View(

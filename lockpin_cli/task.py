@@ -52,7 +52,9 @@ def new(
     admin = open_admin(load_config(context, config))
     made = admin.task_new(name, limit=limit, window=window.value, who=whoami())
     each = "a day" if made.window == "day" else "in all"
-    print(f'task "{made.name}": {said(made.limit or limit)} {each}, spent {said(made.spent)}, held {said(made.held)}')
+    passed = "; that is spent already, so its calls are refused" if made.spent >= (made.limit or limit) else ""
+    sums = f"spent {said(made.spent)}, held {said(made.held)}"
+    print(f'task "{made.name}": {said(made.limit or limit)} {each}, {sums}{passed}')
 
 
 @app.command("list")
@@ -72,16 +74,20 @@ def close(context: typer.Context, name: NameArgument, config: ConfigOption = Non
     Example: lockpin task close fix-login
     """
     name = task_name(name, "NAME")
-    closed = open_admin(load_config(context, config)).task_close(name, who=whoami())
-    print(f'task "{closed.name}" is closed: spent {said(closed.spent)}, held {said(closed.held)}')
+    loaded = load_config(context, config)
+    admin = open_admin(loaded)
+    before = [task for task in admin.tasks() if task.name == name and task.closed] if loaded.ledger.exists() else []
+    closed = before[0] if before else admin.task_close(name, who=whoami())
+    state = "was closed already" if before else "is closed"
+    print(f'task "{closed.name}" {state}: spent {said(closed.spent)}, held {said(closed.held)}')
 
 
 def _view(tasks: Sequence[TaskInfo]) -> View:
     records = [_record(task) for task in tasks]
     amounts = zip(
-        aligned([task.spent for task in tasks]),
-        aligned([task.held for task in tasks]),
-        aligned([task.limit for task in tasks]),
+        aligned([task.spent for task in tasks], up=True),
+        aligned([task.held for task in tasks], up=True),
+        aligned([task.limit for task in tasks], up=False),
         strict=True,
     )
     cells = [

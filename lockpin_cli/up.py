@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +18,42 @@ from typer.core import TyperCommand
 from lockpin_cli.inputs import load_config
 from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_core.config import option_names
-from lockpin_core.errors import ConfigError
+from lockpin_core.errors import CommandError, ConfigError
 from lockpin_core.prices import PriceTable, shipped_dir
 
 app = new_app()
 
 _PREFIX = "lockpin_"  # of the proxy's options
+_TRIED = 100  # ports after one that is in use
+
+# What the help shows of each flag: what it takes, and what holds without it. All others of `option_names` are for
+# features that are not in this version; they are read all the same, and answered.
+SHOWN = {
+    "daily_usd": ("USD", "25"),
+    "ledger": ("sqlite:///PATH", "a file in the user's data folder"),
+    "durability": ("full|normal", "full"),
+    "timezone": ("ZONE", "UTC"),
+    "charge_failed": ("true|false", "true"),
+    "max_request_mb": ("MB", "64"),
+    "task_default": ("NAME", "default"),
+    "task_budget_usd": ("USD", "no limit"),
+    "task_from_session": ("true|false", "true"),
+    "fit_output": ("true|false", "true"),
+    "fit_output_max": ("TOKENS", "32000"),
+    "fit_floor": ("TOKENS", "4096"),
+}
 
 
 class UpCommand(TyperCommand):
-    """Lists the configuration's flags in its help."""
+    """Lists those of the configuration's flags in its help whose features are in this version."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Add a flag for each scalar of the configuration."""
-        rows = [(f"{_flag(name)} VALUE", f"{'.'.join(path)} of lockpin.yaml") for name, path in option_names().items()]
+        """Add the flags with what they take and what holds without them."""
+        paths = option_names()
+        rows = [
+            (f"{_flag(name)} {kind}", f"{'.'.join(paths[name])} of lockpin.yaml; else {usual}")
+            for name, (kind, usual) in SHOWN.items()
+        ]
         with formatter.section("Flags that win over lockpin.yaml"):
             formatter.write_dl(rows)
 
@@ -58,6 +82,7 @@ def up(
         raise typer.BadParameter("more than one worker is not in this version", context, param_hint="--workers")
     flags = read_flags(context.args)
     _check(context, config, flags)
+    check_port(port)
     start = proxy(port, config_path(context, config), flags, Path(__file__).parent.parent, os.environ)
     sys.stdout.flush()
     os.execve(start.arguments[0], start.arguments, start.environment)
@@ -78,6 +103,28 @@ def read_flags(words: Sequence[str]) -> dict[str, str]:
             raise typer.BadParameter("it is there twice; once is allowed", param_hint=flag)
         flags[names[flag]] = value if equals else left.pop(0)
     return flags
+
+
+def check_port(port: int) -> None:
+    """Raise CommandError with a port that is free where this one cannot be listened on."""
+    fault = _bind(port)
+    if fault is None:
+        return
+    tried = range(port + 1, min(port + _TRIED, 65535) + 1) if port >= 1024 else range(8080, 8080 + _TRIED)
+    free = next((other for other in tried if _bind(other) is None), None)
+    what = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be listened on: {fault.strerror}"
+    way = f"start with: lockpin up --port {free}" if free else "another one is allowed"
+    raise CommandError(f"port {port} {what}; {way}")
+
+
+def _bind(port: int) -> OSError | None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the proxy does: what has ended is free
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error
+    return None
 
 
 def proxy(

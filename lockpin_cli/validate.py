@@ -12,6 +12,7 @@ from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_core.clock import utc_now
 from lockpin_core.config_warnings import warnings
 from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.providers import Providers
 
 app = new_app()
 
@@ -28,7 +29,7 @@ def validate(
     """
     loaded = load_config(context, file or config_path(context, config))
     table = PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
-    found = warnings(loaded, table, at=utc_now())
+    found = warnings(loaded, table, Providers.load(shipped_dir()), at=utc_now())
     for warning in found:
         print(f"warning: {warning}")
     counted = {0: "no warnings", 1: "1 warning"}.get(len(found), f"{len(found)} warnings")

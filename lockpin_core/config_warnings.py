@@ -14,6 +14,7 @@ from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.providers import Providers
 from lockpin_core.usage import Unit
 
+_LABEL = "\0"  # the `*` of a provider's host
 _NEEDED = (Unit.INPUT, Unit.OUTPUT)  # every quote takes both; the others have a price to fall back to
 
 
@@ -92,15 +93,16 @@ def _adds_facts(table: PriceTable, name: str, at: datetime) -> bool:
 
 def _uncapped_nowhere(globs: Sequence[str], providers: Providers) -> Iterator[str]:
     for glob in globs:
-        if not any(_overlap(glob, f"{host}/*") for host in _hosts(providers)):
+        if not any(_overlap(glob, host) for host in _hosts(providers)):
             host = glob.partition("/")[0]
-            yield f'allow_uncapped: "{glob}" can never match: {host} is no provider\'s host{_near_host(host, providers)}'
+            near = _near_host(host, providers)
+            yield f'allow_uncapped: "{glob}" can never match: {host} is no provider\'s host{near}'
 
 
 def _sent_nowhere(upstreams: Mapping[str, object], providers: Providers) -> Iterator[str]:
     for host in upstreams:
         if providers.for_host(host) is None:
-            yield f'upstreams: {host} is no provider\'s host, so nothing is sent elsewhere{_near_host(host, providers)}'
+            yield f"upstreams: {host} is no provider's host, so nothing is sent elsewhere{_near_host(host, providers)}"
 
 
 def _hosts(providers: Providers) -> list[str]:
@@ -112,24 +114,32 @@ def _near_host(host: str, providers: Providers) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _overlap(first: str, second: str) -> bool:
-    """Say whether some text matches both globs; a set of characters counts as any one."""
-    one, two = (re.sub(r"\[!?\]?[^\]]*\]", "?", glob) for glob in (first, second))
+def _overlap(glob: str, host: str) -> bool:
+    """Say whether a glob matches some path of a host, whose own `*` stays within a label.
+
+    A set of characters counts as any one.
+    """
+    one, two = re.sub(r"\[!?\]?[^\]]*\]", "?", glob), host.replace("*", _LABEL) + "/*"
     todo, seen = [(0, 0)], set[tuple[int, int]]()
     while todo:
         place = i, j = todo.pop()
         if place in seen or i > len(one) or j > len(two):
             continue
-        seen.add(place)
         if place == (len(one), len(two)):
             return True
-        left, right = one[i : i + 1], two[j : j + 1]
-        if "*" in (left, right):
-            todo += [(i + 1, j), (i, j + 1)] if left == right else [(i + (left == "*"), j + (right == "*"))]
-            todo += [(i + (left != "*"), j + (right != "*"))] if left and right else []
-        elif left and right and (left == right or "?" in (left, right)):
-            todo.append((i + 1, j + 1))
+        seen.add(place)
+        todo += _steps(i, j, one[i : i + 1], two[j : j + 1])
     return False
+
+
+def _steps(i: int, j: int, left: str, right: str) -> list[tuple[int, int]]:
+    """List where two globs may go on after the tokens at `i` and `j`; a star takes nothing, or a token of the other."""
+    if left == "*":
+        return [(i + 1, j), (i, j + 1)]
+    if right in ("*", _LABEL):
+        takes = left and (right == "*" or left not in "./")
+        return [(i, j + 1), (i + 1, j)] if takes else [(i, j + 1)]
+    return [(i + 1, j + 1)] if left and right and left in ("?", right) else []
 
 
 def _kind(entry: object) -> str:

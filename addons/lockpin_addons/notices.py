@@ -70,6 +70,7 @@ def _facts(call: Call, resolved: Resolved) -> ReceiptFacts:
         estimated=charge.estimated if charge else False,
         estimate_reason=charge.reason if charge else None,
         failed=charge.failed if charge else False,
+        over_hold=resolved.over_hold,
         usage=charge.usage if charge else None,
         rates=call.rates, price_date=call.price_date,
         tier=charge.tier if charge else call.terms.tier,

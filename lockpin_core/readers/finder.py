@@ -9,22 +9,30 @@ import difflib
 from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
+from typing import Self
 
 from lockpin_core.ledger.balances import micros
 from lockpin_core.ledger.reader import CallRow, LedgerReader
 
 PREFIX_MIN = 4  # characters of an id that may stand for the whole
-_KINDS = "kind IN ('hold', 'refusal', 'uncapped')"
+# In this form each half has its index.
+_BEGUN = "SELECT call FROM rows WHERE call >= :first AND call < :last AND :task IN ('', task)"
+_IDS = f"""
+{_BEGUN} AND kind = 'hold'
+UNION {_BEGUN} AND kind IN ('shrink', 'correction', 'refusal', 'uncapped') ORDER BY 1"""
 _LAST = "\U0010ffff"  # sorts after every character of an id
 
 
 class Finder(LedgerReader):
     """A reader that also knows what there is."""
 
+    def __enter__(self) -> Self:
+        return self
+
     def ids(self, beginning: str, *, task: str | None = None) -> list[str]:
         """List the calls, of a task, whose ids begin so; oldest first."""
-        sql = f"SELECT DISTINCT call FROM rows WHERE call >= ? AND call < ? AND ? IN ('', task) AND {_KINDS} ORDER BY 1"
-        return [row[0] for row in self._rows(sql, (beginning, beginning + _LAST, task or ""))]
+        bounds = {"first": beginning, "last": beginning + _LAST, "task": task or ""}
+        return [row[0] for row in self._rows(_IDS, bounds)]
 
     def calls_of(
         self, model: str, *, since: datetime | None = None, task: str | None = None, limit: int = -1
@@ -40,7 +48,9 @@ class Finder(LedgerReader):
 
     def tasks(self) -> list[str]:
         """List every task that was made or used, also by calls that were all refused."""
-        return [row[0] for row in self._rows("SELECT name FROM tasks UNION SELECT task FROM rows ORDER BY 1", ()) if row[0]]
+        return [
+            row[0] for row in self._rows("SELECT name FROM tasks UNION SELECT task FROM rows ORDER BY 1", ()) if row[0]
+        ]
 
     def machines(self) -> list[str]:
         """List the machines that have an account, in whatever window."""

@@ -1,6 +1,11 @@
 import json
 import socket
 
+import pytest
+
+from lockpin_core.call import Payers, Refusal
+from lockpin_core.ledger.protocol import CallNote
+
 MACHINE = socket.gethostname()
 
 
@@ -97,3 +102,77 @@ def test_raise_of_a_name_that_is_budget_and_task_asks_which(lockpin, ledger):
     assert asked.returncode == 2
     assert "--key task:daily" in asked.stderr
     assert "daily limit $26.00" in told.stdout
+
+
+def test_machine_without_an_account_is_refused_and_the_known_are_named(lockpin, ledger):
+    done = lockpin("budget", "raise", "daily", "--key", "machine:elsewhere", "--by", "5")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f'lockpin: no machine "elsewhere" has an account; there is {MACHINE}\n'
+    assert status(lockpin, "--budget", "daily")[0]["limit_usd"] == 25
+
+
+def test_task_that_nobody_made_or_used_is_refused_and_near_ones_are_named(lockpin, home, ledger):
+    home.config("budgets:\n- {name: each, scope: task, window: day, limit_usd: 2, action: enforce}\n")
+
+    for budget in ("each", "task"):
+        done = lockpin("budget", "raise", budget, "--key", "task:fixx", "--by", "5")
+
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.endswith('lockpin: no task "fixx" was made or used; there is fix\n')
+
+
+def test_task_that_was_only_refused_is_known(lockpin, ledger):
+    ledger.refuse(
+        CallNote("c7", Payers("late", MACHINE), "openai", "api.openai.com", "m", "x/1", "unknown_model"),
+        Refusal("unknown_model", 400, "lockpin: no price"),
+    )
+    ledger.stop()
+
+    assert lockpin("budget", "status", "--key", "task:late").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("task:nosuch", 'no task "nosuch" was made or used; there are doc, fix'),
+        ("machine:nosuch", f'no machine "nosuch" has an account; there is {MACHINE}'),
+    ],
+)
+def test_status_of_a_stranger_is_empty_and_that_is_said(lockpin, ledger, key, words):
+    done = lockpin("budget", "status", "--key", key, "--format", "json")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", f"lockpin: {words}\n")
+
+
+def test_status_of_a_stranger_before_the_first_call_says_how_to_make_a_task(lockpin):
+    assert "`lockpin task new 'a b' --budget USD` makes one" in lockpin("budget", "status", "--key", "task:a b").stderr
+
+
+def test_raise_of_a_closed_task_says_that_it_stays_closed(lockpin, ledger):
+    lockpin("task", "new", "fix", "--budget", "1")
+    lockpin("task", "close", "fix")
+
+    line = lockpin("budget", "raise", "fix", "--by", "1").stdout
+
+    assert line.startswith("task:fix: task limit $2.00, spent $0.03, held $0.00; the task is closed, so its calls are")
+    assert line.endswith("`lockpin task new fix --budget USD` opens it again\n")
+
+
+def test_definitions_that_differ_are_named_with_both_values(lockpin, home, ledger):
+    home.config("daily_usd: 7\ntimezone: Europe/Berlin\ntask: {budget_usd: 3}\n")
+
+    own, daily = sorted(lockpin("budget", "status").stderr.splitlines(), reverse=True)
+
+    assert "limit_usd is none, in the configuration it is $3.00" in own
+    assert daily.endswith(
+        "last applied it: limit_usd is $25.00, in the configuration it is $7.00; "
+        "timezone is UTC, in the configuration it is Europe/Berlin"
+    )
+
+
+def test_money_in_the_table_is_rounded_against_the_user_and_exact_in_json(lockpin, home):
+    home.config("daily_usd: 1.23456789\n")
+
+    assert "$1.23 " in lockpin("budget", "status").stdout
+    assert status(lockpin)[0]["limit_usd"] == 1.23456789

@@ -2,10 +2,12 @@ import csv
 import io
 import json
 
+import pytest
+
 FIELDS = [
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served", "held_usd"),
-    *("charged_usd", "estimated", "estimate_reason", "failed", "usage", "rates", "price_date", "tier", "billing"),
-    *("output_limit", "degrade", "waited_ms", "budgets", "hash"),
+    *("charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates", "price_date", "tier"),
+    *("billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
 ]
 
 
@@ -32,6 +34,10 @@ def test_filters_narrow_the_list(lockpin, ledger):
     assert ids("--model", "gpt-x") == ["c5", "c6"]
     assert ids("--model", "claude-opus-4-5-x") == ["c1"]  # as served
     assert ids("--task", "fix", "--limit", "1") == ["c2"]
+    assert ids("--model", "claude-opus-*") == ["c1", "c2", "c3", "c4"]
+    assert ids("--model", "*-x") == ["c1", "c5", "c6"]
+    assert ids("--model", "claude-*", "--task", "doc", "--limit", "1") == ["c4"]
+    assert ids("--model", "gpt") == []
     assert ids("--since", "2999-01-01") == []
 
 
@@ -57,3 +63,16 @@ def test_no_calls_are_said_and_are_no_error(lockpin, home):
 
     assert (table.returncode, table.stdout) == (0, f"no such calls in {home.ledger}\n")
     assert (document.returncode, document.stdout) == (0, "[]\n")
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "jsonl"])
+def test_task_that_nobody_made_or_used_is_said_beside_an_empty_list(lockpin, ledger, form):
+    done = lockpin("calls", "--task", "fox", "--format", form)
+
+    assert (done.returncode, done.stderr) == (0, 'lockpin: no task "fox" was made or used; there are doc, fix\n')
+    assert done.stdout == {"json": "[]\n", "csv": ",".join(FIELDS) + "\n", "jsonl": ""}.get(form, done.stdout)
+
+
+@pytest.mark.parametrize("words", [["--since", "2999-01-01", "--task", "fix"], ["--task", "default"], []])
+def test_known_task_without_such_calls_is_no_mistake(lockpin, ledger, words):
+    assert lockpin("calls", "--model", "none", *words).stderr == ""

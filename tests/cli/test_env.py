@@ -1,16 +1,23 @@
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from lockpin_cli.authority import AUTHORITY, BUNDLE, Trust
-from lockpin_cli.env import kept_bypass, proxy_url, variables
+from lockpin_cli.authority import AUTHORITY, BUNDLE, NODE_BUNDLE, Trust
+from lockpin_cli.env import kept_bypass, proxy_note, proxy_url, variables
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nTG9ja3Bpbg==\n-----END CERTIFICATE-----"
+COMPANY = "-----BEGIN CERTIFICATE-----\nQ29tcGFueQ==\n-----END CERTIFICATE-----"
+ROOT = Path(__file__).resolve().parent.parent.parent
 PROVIDERS = Providers.load(shipped_dir())
 
 
@@ -23,16 +30,47 @@ def authority(home) -> Path:
     return folder
 
 
+class Health(BaseHTTPRequestHandler):
+    """Answers as the proxy's own page does."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/lockpin/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(params=[200])
+def port(request) -> Iterator[int]:
+    """Give the port of something that answers with a status."""
+    handler = type("Handler", (Health,), {"status": request.param})
+    with HTTPServer(("127.0.0.1", 0), handler) as server, ThreadPoolExecutor(1) as threads:
+        threads.submit(server.serve_forever, 0.01)
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """Give a port on which something listens and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
 def exports(text: str) -> dict[str, str]:
-    pairs = [shlex.split(line)[1].partition("=") for line in text.splitlines()]
+    pairs = [shlex.split(line)[1].partition("=") for line in text.splitlines() if line.startswith("export ")]
     return {name: value for name, _, value in pairs}
 
 
-def test_env_serves_every_client(lockpin, authority):
-    done = lockpin("env", "--task", "fix login", "--port", "9090")
+def test_env_serves_every_client(lockpin, authority, port):
+    lockpin("task", "new", "fix login", "--budget", "1")
+    done = lockpin("env", "--task", "fix login", "--port", str(port))
 
     bundle, certificate = str(authority / BUNDLE), str(authority / AUTHORITY)
-    proxy = "http://fix%20login@127.0.0.1:9090"
+    proxy = f"http://fix%20login@127.0.0.1:{port}"
     assert (done.returncode, done.stderr) == (0, "")
     assert exports(done.stdout) == {
         "HTTPS_PROXY": proxy,
@@ -42,6 +80,7 @@ def test_env_serves_every_client(lockpin, authority):
         "SSL_CERT_FILE": bundle,
         "CODEX_CA_CERTIFICATE": bundle,
         "REQUESTS_CA_BUNDLE": bundle,
+        "CURL_CA_BUNDLE": bundle,
         "AWS_CA_BUNDLE": bundle,
         "NODE_USE_ENV_PROXY": "1",
     }
@@ -71,8 +110,19 @@ def test_second_env_inside_the_first_one_does_not_grow_the_bundle(lockpin, autho
 def test_without_a_ca_it_says_to_start_the_proxy_once(lockpin, home):
     done = lockpin("env")
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, "false\n")
     assert "start `lockpin up` once" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["", "--port 0", "--bla"])
+def test_after_a_fault_the_agent_does_not_start(home, words):
+    command = f'eval "$({sys.executable} -m lockpin_cli.main env {words})" && echo started'
+    environment = {"HOME": str(home.path), "PYTHONPATH": str(ROOT), "PATH": "/nowhere"}
+
+    done = subprocess.run(["/bin/sh", "-c", command], env=environment, cwd=home.path, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lockpin")
 
 
 def test_shell_takes_the_assignments_as_they_are(lockpin, authority, home):
@@ -100,8 +150,101 @@ def test_other_shells_have_their_own_quotes(lockpin, authority, home):
     assert f"$env:SSL_CERT_FILE = '{powershell_home}/.mitmproxy/{BUNDLE}'\n" in powershell
 
 
-def test_providers_are_taken_out_of_no_proxy_and_that_is_said(lockpin, authority):
-    done = lockpin("env", NO_PROXY="localhost,api.openai.com, .corp.example", no_proxy="10.0.0.0/8")
+def test_bash_and_zsh_are_sh(lockpin, authority, port):
+    sh, bash, zsh = (lockpin("env", "--port", str(port), "--shell", shell) for shell in ("sh", "bash", "zsh"))
+
+    assert sh.stdout == bash.stdout == zsh.stdout
+    assert sh.stdout.startswith("export ")
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("sh", "unset SSL_CERT_DIR\n"),
+        ("zsh", "unset SSL_CERT_DIR\n"),
+        ("fish", "set -e SSL_CERT_DIR;\n"),
+        ("powershell", "Remove-Item Env:SSL_CERT_DIR -ErrorAction SilentlyContinue\n"),
+    ],
+)
+def test_folders_of_certificates_are_unset_and_their_certificates_stay(lockpin, home, authority, shell, line):
+    (home.path / "cas").mkdir()
+    (home.path / "cas" / "company.pem").write_text(COMPANY)
+
+    done = lockpin("env", "--shell", shell, SSL_CERT_DIR=str(home.path / "cas"))
+
+    assert done.stdout.endswith(line)
+    assert COMPANY in (authority / BUNDLE).read_text()
+    assert "SSL_CERT_DIR" not in lockpin("env", "--shell", shell).stdout
+
+
+def test_certificates_that_node_adds_already_stay(lockpin, home, authority):
+    (home.path / "mine.pem").write_text(COMPANY)
+
+    found = exports(lockpin("env", NODE_EXTRA_CA_CERTS=str(home.path / "mine.pem")).stdout)["NODE_EXTRA_CA_CERTS"]
+
+    assert Path(found) == authority / NODE_BUNDLE
+    assert Path(found).read_text() == f"{CERTIFICATE}\n{COMPANY}\n"
+
+
+@pytest.mark.parametrize("task", ["fix", "über uns"])
+def test_task_without_a_budget_of_its_own_is_said(lockpin, authority, ledger, port, task):
+    done = lockpin("env", "--task", task, "--port", str(port))
+
+    how = f"`lockpin task new {shlex.quote(task)} --budget USD` makes one"
+    assert (done.returncode, done.stderr) == (0, f'lockpin: task "{task}" has no budget of its own; {how}\n')
+
+
+def test_budget_of_every_task_is_one_of_its_own(lockpin, home, authority, port):
+    home.config("task: {budget_usd: 2}\n")
+
+    assert lockpin("env", "--task", "fix", "--port", str(port)).stderr == ""
+
+
+def test_closed_task_is_said(lockpin, authority, port):
+    lockpin("task", "new", "x", "--budget", "1")
+    lockpin("task", "close", "x")
+
+    assert 'task "x" is closed' in lockpin("env", "--task", "x", "--port", str(port)).stderr
+
+
+def test_unreadable_ledger_is_a_note_and_no_fault(lockpin, home, authority, port):
+    home.ledger.mkdir(parents=True)
+
+    done = lockpin("env", "--task", "x", "--port", str(port))
+
+    assert done.returncode == 0
+    assert str(home.ledger) in done.stderr
+
+
+def test_proxy_that_does_not_run_is_said_with_how_to_start_it(lockpin, authority):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    done = lockpin("env", "--port", str(port))
+
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"lockpin: no proxy answers at http://127.0.0.1:{port}; `lockpin up --port {port}` starts it\n"
+    )
+
+
+def test_silence_is_no_proxy(silent):
+    assert "no proxy answers" in proxy_note(silent)
+
+
+@pytest.mark.parametrize(
+    ("port", "words"), [(200, None), (503, "refuses calls"), (404, "is no Lockpin")], indirect=["port"]
+)
+def test_what_answers_on_the_port_is_told_apart(port, words):
+    note = proxy_note(port)
+
+    assert note is None if words is None else words in note
+
+
+def test_providers_are_taken_out_of_no_proxy_and_that_is_said(lockpin, authority, port):
+    done = lockpin(
+        "env", "--port", str(port), NO_PROXY="localhost,api.openai.com, .corp.example", no_proxy="10.0.0.0/8"
+    )
 
     assert exports(done.stdout)["NO_PROXY"] == "localhost,.corp.example"
     assert "no_proxy" not in exports(done.stdout)
@@ -140,7 +283,7 @@ def test_without_a_task_there_is_no_user_name():
     assert proxy_url(8080, None) == "http://127.0.0.1:8080"
 
 
-def test_only_node_adds_to_its_store_and_gets_the_bare_certificate():
-    names = variables("http://127.0.0.1:8080", Trust(Path("/ca"), Path("/bundle")))
+def test_only_node_adds_to_its_store_and_needs_no_bundle():
+    names = variables("http://127.0.0.1:8080", Trust(Path("/ca"), Path("/bundle"), Path("/node")))
 
-    assert [name for name, value in names.items() if value == "/ca"] == ["NODE_EXTRA_CA_CERTS"]
+    assert [name for name, value in names.items() if value == "/node"] == ["NODE_EXTRA_CA_CERTS"]

@@ -17,10 +17,8 @@ HELPS = [
 
 # (words, exit status, what the one line must name)
 MISTAKES = [
-    ([], 2, "Missing command"),
     (["bla"], 2, "'bla'"),
     (["--bla"], 2, "--bla"),
-    (["task"], 2, "lockpin task --help"),
     (["task", "bla"], 2, "bla"),
     (["report", "bla"], 2, "bla"),
     (["report", "--by", "colour"], 2, "'colour'"),
@@ -63,13 +61,15 @@ MISTAKES = [
     (["budget", "raise", "weekly", "--by", "1"], 1, "weekly"),
     (["budget", "raise", "task", "--by", "1"], 2, "--key"),
     (["budget", "raise", "daily", "--key", "task:x", "--by", "1"], 2, "machine"),
-    (["budget", "raise", "task", "--key", "task:x", "--by", "1"], 1, "no dollar limit"),
+    (["budget", "raise", "task", "--key", "task:x", "--by", "1"], 1, 'no task "x"'),
+    (["budget", "raise", "task", "--key", "task:default", "--by", "1"], 1, "no dollar limit"),
+    (["budget", "raise", "daily", "--key", "machine:x", "--by", "1"], 1, 'no machine "x"'),
     (["prices", "list", "--provider", "nobody"], 2, "nobody"),
     (["validate", "absent.yaml"], 1, "absent.yaml"),
-    (["env", "--port", "0"], 2, "--port"),
-    (["env", "--task", "a/b"], 2, "a/b"),
-    (["env", "--shell", "csh"], 2, "csh"),
-    (["env"], 1, "lockpin up"),
+    (["prices", "list", "--provider", "groq"], 1, "groq"),
+    (["task", "new", "grün/x", "--budget", "1"], 2, "grün/x"),
+    (["task", "new", "a\x1bb", "--budget", "1"], 2, "a\\x1bb"),
+    (["receipt", "\x1bübel"], 1, "\\x1bübel"),
     (["up", "--workers", "2"], 2, "not in this version"),
     (["up", "--port", "70000"], 2, "--port"),
     (["up", "--dayly-usd", "3"], 2, "did you mean --daily-usd?"),
@@ -82,6 +82,39 @@ MISTAKES = [
     (["up", "--mode", "team"], 2, "not in this version"),
     (["up", "--config", "absent.yaml"], 1, "absent.yaml"),
 ]
+
+
+# What a shell runs, so a mistake must also stop what comes after it.
+FOR_EVAL = [
+    (["env"], 1, "lockpin up"),
+    (["env", "--port", "0"], 2, "--port"),
+    (["env", "--task", "a/b"], 2, "a/b"),
+    (["env", "--shell", "csh"], 2, "csh"),
+    (["env", "--bla"], 2, "--bla"),
+    (["env", "more"], 2, "more"),
+    (["env", b"\xff"], 2, "UTF-8"),
+    (["env", "--config", "absent.yaml"], 1, "absent.yaml"),
+    (["--config", "absent.yaml", "env"], 1, "absent.yaml"),
+    (["--confg", "x", "env"], 2, "--confg"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "named"), FOR_EVAL, ids=lambda value: str(value)[:60])
+def test_mistake_with_env_is_one_line_and_stops_the_shell(lockpin, words, status, named):
+    done = lockpin(*words)
+
+    assert (done.returncode, done.stdout) == (status, "false\n")
+    assert done.stderr.count("\n") == 1
+    assert named in done.stderr
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["task"], ["budget"], ["prices"]], ids=" ".join)
+def test_group_without_a_command_shows_its_help(lockpin, words):
+    done = lockpin(*words)
+
+    assert done.returncode in (0, 2)
+    assert (done.stdout + done.stderr).strip() == lockpin(*words, "--help").stdout.strip()
 
 
 @pytest.mark.parametrize(("words", "status", "named"), MISTAKES, ids=lambda value: str(value)[:60])
@@ -102,6 +135,7 @@ def test_help_of_every_command_shows_an_example(lockpin, words):
     done = lockpin(*words, "--help")
 
     assert done.returncode == 0
+    assert lockpin(*words, "-h").stdout == done.stdout
     assert "Example: " in done.stdout
     assert "lockpin " + " ".join(words) in " ".join(done.stdout.partition("Example: ")[2].split())
     assert done.stderr == ""

@@ -42,3 +42,19 @@ def test_no_match_is_said(lockpin):
     done = lockpin("prices", "list", "--model", "no-such-*")
 
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "no model matches")
+
+
+def test_only_providers_with_prices_are_named_as_allowed(lockpin):
+    done = lockpin("prices", "list", "--provider", "antropic")
+
+    assert done.returncode == 2
+    assert '"antropic" is no provider with prices; there are anthropic, openai;' in done.stderr
+
+
+def test_known_provider_without_prices_says_so(lockpin, home):
+    done = lockpin("prices", "list", "--provider", "groq")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert 'no prices of "groq" are in this version' in done.stderr
+    home.config("pricing:\n  my-model: {input_per_mtok: 1, output_per_mtok: 4}\n")
+    assert "my-model" in lockpin("prices", "list", "--provider", "groq").stdout

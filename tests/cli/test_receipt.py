@@ -2,6 +2,9 @@ import json
 
 import pytest
 
+from lockpin_core.call import Payers
+from lockpin_core.ledger.protocol import CallNote
+
 
 def test_receipt_is_json_and_its_summary_marks_an_estimate(lockpin, ledger):
     done = lockpin("receipt", "c2")
@@ -34,3 +37,31 @@ def test_unknown_call_is_one_line_and_status_1(lockpin, home, ledger):
 
 def test_call_of_another_task_is_not_found(lockpin, ledger):
     assert lockpin("receipt", "c1", "--task", "doc").returncode == 1
+
+
+@pytest.fixture
+def long_ids(ledger):
+    for call in ("01abcd", "01abce", "01bbbb"):
+        note = CallNote(call, Payers("doc", "host"), "openai", "api.openai.com", "gpt-x", "x/1", "no_limit")
+        ledger.uncapped(note)
+    ledger.stop()
+
+
+@pytest.mark.parametrize("beginning", ["01bb", "01BBB", "01abcd", "01abce"])
+def test_beginning_of_an_id_finds_its_one_call(lockpin, long_ids, beginning):
+    assert json.loads(lockpin("receipt", beginning).stdout)["id"].startswith(beginning.lower())
+
+
+def test_beginning_of_several_is_one_line_that_names_them(lockpin, long_ids):
+    done = lockpin("receipt", "01ab")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'lockpin: 2 calls begin with "01ab": 01abcd, 01abce; more of the id is needed\n'
+
+
+@pytest.mark.parametrize("words", [["01b"], ["01bbbbb"], ["01bb", "--task", "fix"], ["1bbbb"], ["01__"], ["01*b"]])
+def test_too_short_or_another_beginning_finds_nothing(lockpin, long_ids, words):
+    done = lockpin("receipt", *words)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no call" in done.stderr

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from lockpin_core.call import Payers, Refusal
+from lockpin_core.ledger.protocol import CallNote
 from lockpin_core.ledger.reader import GROUPS
 
 
@@ -115,3 +117,11 @@ def test_bad_config_names_file_and_line(lockpin, home):
 
     assert done.returncode == 1
     assert done.stderr.startswith('lockpin.yaml:2: daily_usd is "-5"')
+
+
+@pytest.mark.parametrize("by", ["model", "client", "provider", "tag"])
+def test_empty_key_is_a_dash_in_the_table(lockpin, ledger, by):
+    ledger.refuse(CallNote("c7", Payers("", ""), "", "", "", "", "bad_request"), Refusal("bad_request", 400, "no"))
+    ledger.stop()
+
+    assert "-" in [line.split()[0] for line in lockpin("report", "--by", by).stdout.splitlines()]

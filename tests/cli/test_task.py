@@ -1,6 +1,8 @@
 import json
 import unicodedata
 
+import pytest
+
 
 def listed(lockpin) -> dict[str, dict]:
     return {task["task"]: task for task in json.loads(lockpin("task", "list", "--format", "json").stdout)}
@@ -54,3 +56,19 @@ def test_no_tasks_say_how_to_make_one_and_make_no_ledger(lockpin, home):
 
     assert "lockpin task new" in done.stdout
     assert not home.ledger.exists()
+
+
+@pytest.mark.parametrize("usd", ["0.02", "0.03"])
+def test_budget_that_is_spent_already_is_said(lockpin, ledger, usd):
+    line = lockpin("task", "new", "fix", "--budget", usd).stdout
+
+    assert (
+        line == f'task "fix": ${usd} in all, spent $0.03, held $0.00; that is spent already, so its calls are refused\n'
+    )
+
+
+def test_second_close_says_that_it_was_closed_and_changes_nothing(lockpin, ledger):
+    lockpin("task", "close", "fix")
+
+    assert lockpin("task", "close", "fix").stdout == 'task "fix" was closed already: spent $0.03, held $0.00\n'
+    assert listed(lockpin)["fix"]["closed"] is True

@@ -1,11 +1,14 @@
+import re
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
-from lockpin_cli.up import proxy, read_flags
-from lockpin_core.config import option_names
+from lockpin_cli.up import SHOWN, check_port, proxy, read_flags
+from lockpin_core.config import Config, Places, load, option_names
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -57,10 +60,67 @@ def test_anything_else_is_wrong_use(words):
 
 
 def test_help_lists_the_flags(lockpin):
-    text = lockpin("up", "--help").stdout
+    text = " ".join(lockpin("up", "--help").stdout.split())
 
-    assert "--daily-usd VALUE" in text
-    assert "queue.wait of lockpin.yaml" in text
+    assert "--daily-usd USD daily_usd of lockpin.yaml; else 25" in text
+    assert "--fit-floor TOKENS fit.floor of lockpin.yaml; else 4096" in text
+
+
+def test_help_leaves_out_what_is_not_in_this_version(lockpin):
+    shown = set(re.findall(r"--[a-z0-9-]+", lockpin("up", "--help").stdout))
+
+    assert shown == {"--port", "--config", "--help", *("--" + name.replace("_", "-") for name in SHOWN)}
+    assert not shown & {"--mode", "--queue-wait", "--breaker-usd", "--loop-action", "--workers", "--retry-attempts"}
+
+
+def test_defaults_in_the_help_are_those_of_the_configuration():
+    usual = Config(file=None, ledger=Path("unused"))
+
+    assert SHOWN["daily_usd"][1] == usual.daily_usd.exact()
+    assert (SHOWN["durability"][1], SHOWN["timezone"][1]) == (usual.durability, usual.timezone)
+    assert SHOWN["task_default"][1] == usual.task.default
+    assert (SHOWN["fit_output_max"][1], SHOWN["fit_floor"][1]) == (str(usual.fit.output_max), str(usual.fit.floor))
+    assert SHOWN["max_request_mb"][1] == str(usual.max_request_mb)
+    assert (usual.charge_failed, usual.fit.output, usual.task.from_session) == (True, True, True)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_flag_in_the_help_takes_another_value(name):
+    other = {
+        "sqlite:///PATH": "sqlite:///a/b", "full|normal": "normal", "ZONE": "Asia/Tokyo", "true|false": "false",
+        "NAME": "other", "USD": "4.5", "MB": "7", "TOKENS": "5000",
+    }  # fmt: skip
+
+    found = load(None, options={name: other[SHOWN[name][0]]}, env={}, places=Places(*[Path("/nowhere")] * 3))
+
+    assert found != load(None, env={}, places=Places(*[Path("/nowhere")] * 3))
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_port_in_use_is_one_line_with_a_free_one(lockpin, taken):
+    done = lockpin("up", "--port", str(taken))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    free = re.fullmatch(rf"lockpin: port {taken} is in use; start with: lockpin up --port (\d+)\n", done.stderr)
+    assert free is not None
+    assert int(free[1]) != taken
+    check_port(int(free[1]))
+
+
+def test_port_of_a_connection_that_has_ended_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = listener.accept()
+        accepted.close()  # the side that closes first keeps the port for a while
+        client.close()
+
+    check_port(port)
 
 
 def test_bad_price_stops_before_the_proxy_starts(lockpin, home):

@@ -16,6 +16,23 @@ def test_warnings_are_listed_and_are_no_error(lockpin, home):
     assert done.stdout.endswith("lockpin.yaml: ok, 1 warning\n")
 
 
+def test_hosts_of_no_provider_and_half_a_price_are_warnings(lockpin, home):
+    home.config(
+        "pricing: {m: {input_per_mtok: 1}}\n"
+        "upstreams: {api.opena.com: 'http://127.0.0.1:9'}\n"
+        "allow_uncapped: [api.opena.com/v1/videos*]\n"
+    )
+
+    done = lockpin("validate")
+
+    assert [line.split(":")[1] for line in done.stdout.splitlines()[:3]] == [
+        " pricing",
+        " allow_uncapped",
+        " upstreams",
+    ]
+    assert (done.returncode, done.stdout.splitlines()[3]) == (0, "lockpin.yaml: ok, 3 warnings")
+
+
 def test_error_names_file_and_line(lockpin, home):
     file = home.config("mode: solo\n\nbudgets:\n- {name: a, scope: machine, window: day, limit_usd: nan}\n")
 

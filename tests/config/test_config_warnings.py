@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from lockpin_core.budgets import Budget
-from lockpin_core.config import Config, TaskKeys
+from lockpin_core.config import Config, TaskKeys, Upstream
 from lockpin_core.config_warnings import warnings
 from lockpin_core.money import Money
 from lockpin_core.price_table import PriceTable
+from lockpin_core.providers import Providers
 from lockpin_core.windows import Window
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -17,7 +18,7 @@ BUDGET = Budget("b", "machine", Window("day"), limit=Money.parse("1"), enforce=T
 SHIPPED = """\
 provider: acme
 base: https://api.acme.example
-hosts: [api.acme.example]
+hosts: [api.acme.example, 'runtime.*.acme.example']
 models:
   acme-large-1: {input: "1", output: "2", checked: 2026-11-01, sources: {page: "1"}}
 """
@@ -27,7 +28,9 @@ models:
 def warn(tmp_path: Path):
     def warn(config: Config) -> list[str]:
         (tmp_path / "acme.yaml").write_text(SHIPPED)
-        return warnings(config, PriceTable.load(tmp_path, config.pricing, config.models), at=NOW)
+        return warnings(
+            config, PriceTable.load(tmp_path, config.pricing, config.models), Providers.load(tmp_path), at=NOW
+        )
 
     return warn
 
@@ -91,3 +94,75 @@ def test_alias_of_a_model_without_a_price_is_named_with_a_near_one(warn):
 
 def test_aliases_of_an_unknown_provider_are_named(warn):
     assert 'models: no provider is called "acne"; there are acme' in warn(replace(PLAIN, models={"acne": {}}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "missing"),
+    [
+        ({"input": "1"}, "output"),
+        ({"output": "1"}, "input"),
+        ({"cacheReadPerMTok": "1"}, "input and no output"),
+        ({"prices": [{"input": "1", "output": "2"}, {"from": "2027-01-01", "input": "1"}]}, "output"),
+        ({"output": "1", "above": [{"tokens": "200000", "input": "2"}]}, "input"),
+    ],
+)
+def test_price_without_input_or_output_is_said_to_refuse_calls(warn, entry, missing):
+    (line,) = warn(replace(PLAIN, pricing={"m-*": entry}))
+
+    assert line.startswith(f'pricing: "m-*" has no {missing} price, so calls to it are refused; ')
+
+
+def test_price_of_zero_is_a_price(warn):
+    assert warn(replace(PLAIN, pricing={"m": {"input": "0", "output": "0"}})) == []
+
+
+@pytest.mark.parametrize("name", ["acme-large-1", "acme-large-1-2026-11-01", "acme-*"])
+def test_facts_of_a_shipped_model_need_no_price(warn, name):
+    assert warn(replace(PLAIN, pricing={name: {"context_tokens": "5"}})) == []
+
+
+@pytest.mark.parametrize("host", ["api.acme.example", "runtime.eu-1.acme.example"])
+def test_upstream_of_a_providers_host_is_no_doubt(warn, host):
+    assert warn(replace(PLAIN, upstreams={host: Upstream("http", "127.0.0.1", 9)})) == []
+
+
+def test_upstream_of_another_host_is_named_with_a_near_one(warn):
+    lines = warn(replace(PLAIN, upstreams={h: Upstream("http", "127.0.0.1", 9) for h in ("api.acne.example", "x.y")}))
+
+    assert lines == [
+        "upstreams: api.acne.example is no provider's host, so nothing is sent elsewhere; did you mean api.acme.example?",
+        "upstreams: x.y is no provider's host, so nothing is sent elsewhere",
+    ]
+
+
+@pytest.mark.parametrize(
+    "glob",
+    [
+        *("api.acme.example/v1/videos*", "*/v1/videos", "*.acme.example/*", "api.acm?.example/v1", "a*/v1"),
+        *(
+            "runtime.eu-1.acme.example/x",
+            "runtime.eu-*.acme.example/x",
+            "run*.eu-1.acme.example/x",
+            "api.acme.*xample/v",
+        ),
+        *("[ab]pi.acme.example/v1", "api.acme*/x/y"),
+    ],
+)
+def test_uncapped_glob_that_can_match_a_providers_host_is_no_doubt(warn, glob):
+    assert warn(replace(PLAIN, allow_uncapped=(glob,))) == []
+
+
+@pytest.mark.parametrize(
+    "glob",
+    [
+        "api.acne.example/v1*",
+        "acme.example/*",
+        "api.acme.example.tld/*",
+        "runtime.acme/*",
+        "runtime.a.b.acme.example/x",
+    ],
+)
+def test_uncapped_glob_that_can_never_match_is_named(warn, glob):
+    (line,) = warn(replace(PLAIN, allow_uncapped=(glob,)))
+
+    assert line.startswith(f'allow_uncapped: "{glob}" can never match: {glob.split("/")[0]} is no provider\'s host')

@@ -9,8 +9,8 @@ from lockpin_core.usage import Unit
 AT = datetime(2026, 10, 21, 12, 0, 5, 42, tzinfo=UTC)
 FIELDS = [  # in the order in which SPEC lists them
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served", "held_usd"),
-    *("charged_usd", "estimated", "estimate_reason", "failed", "usage", "rates", "price_date", "tier", "billing"),
-    *("output_limit", "degrade", "waited_ms", "budgets", "hash"),
+    *("charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates", "price_date", "tier"),
+    *("billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
 ]
 
 
@@ -29,7 +29,7 @@ def test_a_receipt_of_a_charge_has_every_field_with_exact_decimal_text():
     assert found == {
         "v": 1, "id": "c1", "at": "2026-10-21T12:00:05.000042Z", "decision": "allowed", "code": None, "task": "t",
         "key": "k", "user": "u", "provider": "anthropic", "model": "m", "model_served": "m-2", "held_usd": "0.5",
-        "charged_usd": "0.00028", "estimated": False, "estimate_reason": None, "failed": False,
+        "charged_usd": "0.00028", "estimated": False, "estimate_reason": None, "failed": False, "over_hold": False,
         "usage": {"input": 100, "output": 7}, "rates": {"input": "2"}, "price_date": "2026-11-29", "tier": "standard",
         "billing": "metered", "output_limit": 500, "degrade": ["fit"], "waited_ms": 3, "hash": "ab",
         "budgets": [
@@ -48,6 +48,12 @@ def test_a_receipt_of_a_refusal_says_what_is_not_known_as_null_or_empty():
         *(None, None),
     )
     assert (found["usage"], found["rates"], found["degrade"], found["budgets"]) == ({}, {}, [], [])
+
+
+def test_a_charge_above_its_hold_is_marked():
+    facts = ReceiptFacts("c4", AT, "allowed", "t", "openai", "m", charged=Money(2), held=Money(1), over_hold=True)
+
+    assert receipt(facts)["over_hold"] is True
 
 
 def test_nothing_charged_is_0_and_not_null():

@@ -27,7 +27,7 @@ def test_receipt_of_a_charged_call_is_complete():
     assert receipt_of(ROW) == {
         "v": 1, "id": "c1", "at": "2026-10-21T12:30:03.000000Z", "decision": "allowed", "code": None, "task": "fix",
         "key": "k1", "user": "u1", "provider": "anthropic", "model": "m", "model_served": "m-2", "held_usd": "0.5",
-        "charged_usd": "0.0214", "estimated": False, "estimate_reason": None, "failed": False,
+        "charged_usd": "0.0214", "estimated": False, "estimate_reason": None, "failed": False, "over_hold": False,
         "usage": {"input": 100, "output": 20}, "rates": {"input": "5"}, "price_date": "2026-08-01", "tier": "default",
         "billing": "metered", "output_limit": 500, "degrade": ["fit"], "waited_ms": 7,
         "budgets": [
@@ -58,6 +58,13 @@ def test_summary_marks_an_estimate_and_its_reason():
 
     assert summary(guess).endswith("task fix: charged $0.0214 (est.) client_left, held $0.50")
     assert "(est.)" not in summary(ROW)
+
+
+def test_charge_above_its_hold_is_marked_and_said():
+    over = replace(ROW, over_hold=True, charged=Money.parse("0.6"))
+
+    assert receipt_of(over)["over_hold"] is True
+    assert summary(over).endswith(": charged $0.60, over what was held $0.50")
 
 
 def test_summary_says_what_else_became_of_a_call():

@@ -22,13 +22,31 @@ def test_sentences_have_cents_at_least(usd, text):
     assert said(Money.parse(usd)) == text
 
 
-def test_a_column_has_its_points_below_each_other():
-    assert aligned([Money.parse("12"), None, Money.parse("0.0214")]) == ["$12.0000", "-", "$0.0214"]
+@pytest.mark.parametrize(
+    ("usd", "up", "texts"),
+    [
+        (["12", None, "0.0214"], True, ["$12.0000", "-", "$0.0214"]),
+        (["3", "12.5"], True, ["$3.00", "$12.50"]),
+        (["3.456789", "12"], True, ["$3.46", "$12.00"]),
+        (["3.456789", "12"], False, ["$3.45", "$12.00"]),
+        (["0.000280123", "0"], True, ["$0.0003", "$0.0000"]),
+        (["0.123456"], False, ["$0.1234"]),
+        (["0.5", "0.25"], True, ["$0.50", "$0.25"]),
+        (["0.000000001"], True, ["$0.000000001"]),
+        (["0.00000012"], False, ["$0.0000001"]),
+        ([None], True, ["-"]),
+    ],
+)
+def test_a_column_has_its_points_below_each_other_and_no_more_decimals_than_it_needs(usd, up, texts):
+    assert aligned([None if text is None else Money.parse(text) for text in usd], up=up) == texts
 
 
-@given(st.lists(st.integers(-(10**15), 10**15)))
-def test_a_column_never_rounds(nanos):
-    texts = aligned([Money(nano) for nano in nanos])
+@given(st.lists(st.integers(0, 10**15) | st.integers(0, 10**7)), st.booleans())
+def test_a_column_never_shows_less_spent_or_a_higher_limit_and_never_hides_an_amount(nanos, up):
+    texts = aligned([Money(nano) for nano in nanos], up=up)
 
-    assert [Decimal(text.replace("$", "")) for text in texts] == [Money(nano).decimal() for nano in nanos]
+    shown = [Decimal(text.replace("$", "")).scaleb(9) for text in texts]
+    step = Decimal(10) ** (9 - min((len(text.partition(".")[2]) for text in texts), default=2))
+    assert all(0 <= (figure - nano if up else nano - figure) < step for figure, nano in zip(shown, nanos, strict=True))
+    assert all(bool(figure) == bool(nano) for figure, nano in zip(shown, nanos, strict=True))
     assert len({len(text.partition(".")[2]) for text in texts}) <= 1
