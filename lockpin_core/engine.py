@@ -77,7 +77,7 @@ class Engine:
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
         route = incoming.provider.route(incoming.method, incoming.path)
-        if isinstance(route, Free) and not incoming.upgrade:
+        if isinstance(route, Free) and (route.upgrades or not incoming.upgrade):
             return Passed()
         wire: Wire | None = None
         try:

@@ -1,6 +1,8 @@
 """What models cost and can do, as data, and finding one by name.
 
 Reads `pricing/*.yaml` and the user's `pricing:` entries. Knows no calls; `prices` computes with what stands here.
+A user's entry for a shipped model replaces its prices; the bands, tiers, speeds and regions that the entry does not
+name stay the shipped model's, relative to its standard price. An entry for any other model stands by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lockpin_core.errors import PriceError
-from lockpin_core.price_entry import STANDARD, DatedPrice, Entry, Factor, Rates, read_entry
+from lockpin_core.price_entry import ONE, STANDARD, DatedPrice, Entry, Factor, Rates, read_entry
+from lockpin_core.price_factors import in_force, largest, with_shipped
 from lockpin_core.providers import read_files
 
 _SNAPSHOT = re.compile(r"(?P<id>.+?)-(?:(\d{4})-(\d{2})-(\d{2})|(\d{4})(\d{2})(\d{2}))")
@@ -27,6 +30,7 @@ class TermRules:
     tier_names: Mapping[str, str] = field(default_factory=dict)  # {"fast": "priority"}; "unsaid": as if not said
     unsaid_tiers: tuple[str, ...] = (STANDARD,)  # tiers that a request without a word may get
     unsaid_geos: tuple[str, ...] = ()  # regions that a request without a word may be served in
+    dearest_geo: Factor = ONE  # of all the vendor's models: what a region costs where a model has no factor for any
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,7 @@ class Model:
 
     def price_at(self, at: datetime) -> DatedPrice:
         """Give the prices in force at an instant; before the first date, the first."""
-        begun = [price for price in self.prices if price.start is None or price.start <= at]
-        return begun[-1] if begun else self.prices[0]
+        return in_force(self.prices, at)
 
     def prices_between(self, at: datetime, until: datetime) -> list[DatedPrice]:
         """Give all prices in force at some instant of a span."""
@@ -69,6 +72,7 @@ class PriceTable:
     _user: Mapping[str, Entry]
     _aliases: Mapping[str, Mapping[str, str]]
     date: date  # the newest day on which a shipped price was checked
+    _joined: dict[tuple[str, str, str, str], Model] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -87,9 +91,9 @@ class PriceTable:
         rules: dict[str, TermRules] = {}
         for file, tree in read_files(folder):
             provider = str(tree["provider"])
-            rules[provider] = _term_rules(file, tree)
-            models = _shipped_models(file, provider, tree.get("models", {}), rules[provider])
-            shipped[provider], names[provider] = models
+            entries = _shipped_entries(file, tree.get("models", {}))
+            rules[provider] = _term_rules(file, tree, entries)
+            shipped[provider], names[provider] = _shipped_models(file, provider, entries, rules[provider])
         user = {key: read_entry(f"pricing.{key}", value) for key, value in (user_pricing or {}).items()}
         checked = [model.checked for known in shipped.values() for model in known.values() if model.checked]
         return cls(shipped, names, rules, user, aliases or {}, max(checked, default=date.min))
@@ -97,14 +101,15 @@ class PriceTable:
     def find(self, provider: str, model: str, at: datetime | None = None) -> Model | None:
         """Find a model's prices by the name a call uses; None: nobody has named its price.
 
-        Order: the user's exact id, the user's globs, the user's alias, then the shipped id, alias and dated snapshot.
-        A name that merely begins like a known one is unknown.
+        Order: the user's exact id (also for a dated snapshot or shipped alias of it), the user's globs, the user's
+        alias, then the shipped id, alias and dated snapshot. A name that merely begins like a known one is unknown.
         """
-        own = self._user_model(provider, model)
+        known = self._shipped_model(provider, model)
+        target = self._aliases.get(provider, {}).get(model)
+        own = self._user_model(provider, model, known, is_alias=target is not None)
         if own is not None:
             return own
-        target = self._aliases.get(provider, {}).get(model)
-        return self._shipped_model(provider, model) if target is None else self._alias_target(provider, target)
+        return known if target is None else self._alias_target(provider, target)
 
     def nearest(self, name: str, n: int = 3) -> list[str]:
         """Suggest known names like this one."""
@@ -115,27 +120,42 @@ class PriceTable:
 
     def models(self) -> Sequence[Model]:
         """List the user's models, then the shipped ones, by provider and id."""
-        own = [_user_model("", key, entry, None, TermRules()) for key, entry in sorted(self._user.items())]
+        own = [_model("", key, entry, TermRules(), user=True) for key, entry in sorted(self._user.items())]
         return own + [models[key] for _, models in sorted(self.shipped.items()) for key in sorted(models)]
 
-    def _user_model(self, provider: str, model: str) -> Model | None:
-        entry = self._user.get(model)
-        if entry is None:
-            globs = [key for key in self._user if "*" in key and fnmatchcase(model, key)]
-            entry = self._user[max(globs, key=len)] if globs else None
-        if entry is None:
+    def _user_model(self, provider: str, model: str, known: Model | None, *, is_alias: bool = False) -> Model | None:
+        """Find the user's entry for a name; `known` is the shipped model of that name."""
+        base = known.id if known is not None else _undated(model)
+        if base is not None and base in self._user and model not in self._user and not is_alias:
+            model = base
+        key = model if model in self._user else self._glob(model)
+        if key is None:
             return None
-        known = self._shipped_model(provider, model)
-        if not entry.blocks and known is None:
-            return None  # an empty entry is no price
-        return _user_model(provider, model, entry, known, self._rules.get(provider, TermRules()))
+        if known is not None:
+            return self._join(provider, key, known, model)
+        rules = self._rules.get(provider, TermRules())
+        entry = self._user[key]
+        return _model(provider, model, entry, rules, user=True) if entry.blocks else None  # empty: no price
+
+    def _glob(self, model: str) -> str | None:
+        globs = [key for key in self._user if "*" in key and fnmatchcase(model, key)]
+        return max(globs, key=len, default=None)
+
+    def _join(self, provider: str, key: str, known: Model, model: str) -> Model:
+        """Join the user's entry and a shipped model, once for each pair: there are only so many."""
+        pair = (provider, key, known.provider, known.id)
+        if pair not in self._joined:
+            own = _model(provider, key, self._user[key], known.rules, user=True)
+            self._joined[pair] = _joined(own, self._user[key], known)
+        joined = self._joined[pair]
+        return joined if joined.id == model else replace(joined, id=model)
 
     def _alias_target(self, provider: str, target: str) -> Model | None:
-        found = self._user_model(provider, target) or self._shipped_model(provider, target)
-        if found is not None:
-            return found
-        others = [model for name in self.shipped if (model := self._shipped_model(name, target)) is not None]
-        return others[0] if len(others) == 1 else None
+        known = self._shipped_model(provider, target)
+        if known is None:
+            others = [model for name in self.shipped if (model := self._shipped_model(name, target)) is not None]
+            known = others[0] if len(others) == 1 else None
+        return self._user_model(provider, target, known) or known
 
     def _shipped_model(self, provider: str, model: str) -> Model | None:
         ids, names = self.shipped.get(provider, {}), self._names.get(provider, {})
@@ -158,17 +178,19 @@ def _undated(name: str) -> str | None:
     return match["id"]
 
 
-def _shipped_models(
-    file: str, provider: str, models: object, rules: TermRules
-) -> tuple[dict[str, Model], dict[str, Model]]:
+def _shipped_entries(file: str, models: object) -> dict[str, Entry]:
     if not isinstance(models, dict):
         raise PriceError(f"{file}: models is {models!r}; a mapping of entries is allowed")
+    entries = {key: read_entry(f"{file}: {key}", value) for key, value in models.items()}
+    return {key: entry for key, entry in entries.items() if entry.blocks}  # no price: unknown, not free
+
+
+def _shipped_models(
+    file: str, provider: str, entries: Mapping[str, Entry], rules: TermRules
+) -> tuple[dict[str, Model], dict[str, Model]]:
     ids: dict[str, Model] = {}
     names: dict[str, Model] = {}
-    for key, value in models.items():
-        entry = read_entry(f"{file}: {key}", value)
-        if not entry.blocks:
-            continue  # an empty entry has no price: the model is unknown, not free
+    for key, entry in entries.items():
         if entry.checked is None or not entry.sources:
             raise PriceError(f"{file}: {key} must say when it was checked and its sources")
         ids[key] = _model(provider, key, entry, rules)
@@ -181,23 +203,31 @@ def _shipped_models(
     return ids, names
 
 
-def _user_model(provider: str, key: str, entry: Entry, known: Model | None, rules: TermRules) -> Model:
-    """Make a user's model: prices are the entry's alone, if it has any; facts it leaves out are the shipped ones."""
-    model = replace(_model(provider, key, entry, rules), user=True)
-    if known is None:
-        return model
-    priced = model if entry.blocks else known
+def _joined(own: Model, entry: Entry, known: Model) -> Model:
+    """Lay a user's model over the shipped one of its name: what the entry leaves out is the shipped model's.
+
+    Prices and fees are the entry's alone where it has prices; bands, tiers, speeds and regions that it does not name
+    are the shipped ones, as factors of its prices.
+    """
     return replace(
-        priced,
-        context_tokens=model.context_tokens or known.context_tokens,
-        max_output_tokens=model.max_output_tokens or known.max_output_tokens,
+        known,
+        provider=own.provider,
+        id=own.id,
+        prices=with_shipped(own.prices, known.prices) if own.prices else known.prices,
+        speeds={**known.speeds, **own.speeds},
+        geos={**known.geos, **own.geos},
+        fees=own.fees if own.prices else {**known.fees, **own.fees},
+        context_tokens=own.context_tokens or known.context_tokens,
+        max_output_tokens=own.max_output_tokens or known.max_output_tokens,
         tokenizer=entry.tokenizer or known.tokenizer,
-        image_tokens=known.image_tokens if model.image_tokens is None else model.image_tokens,
-        images_beyond_window=model.images_beyond_window or known.images_beyond_window,
+        image_tokens=known.image_tokens if own.image_tokens is None else own.image_tokens,
+        images_beyond_window=own.images_beyond_window or known.images_beyond_window,
+        user=True,
+        checked=own.checked if own.prices else known.checked,
     )
 
 
-def _model(provider: str, key: str, entry: Entry, rules: TermRules) -> Model:
+def _model(provider: str, key: str, entry: Entry, rules: TermRules, *, user: bool = False) -> Model:
     return Model(
         provider=provider,
         id=key,
@@ -211,12 +241,14 @@ def _model(provider: str, key: str, entry: Entry, rules: TermRules) -> Model:
         geos=entry.geos,
         fees=entry.fees,
         rules=rules,
+        user=user,
         checked=entry.checked,
     )
 
 
-def _term_rules(file: str, tree: Mapping[str, object]) -> TermRules:
+def _term_rules(file: str, tree: Mapping[str, object], entries: Mapping[str, Entry]) -> TermRules:
     names, tiers, geos = tree.get("tier_names", {}), tree.get("unsaid_tiers", [STANDARD]), tree.get("unsaid_geos", [])
     if not isinstance(names, dict) or not isinstance(tiers, list) or not isinstance(geos, list):
         raise PriceError(f"{file}: tier_names must be a mapping, unsaid_tiers and unsaid_geos lists")
-    return TermRules(names, tuple(tiers), tuple(geos))
+    dearest = largest(factor for entry in entries.values() for factor in entry.geos.values())
+    return TermRules(names, tuple(tiers), tuple(geos), dearest)

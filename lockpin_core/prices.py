@@ -1,6 +1,7 @@
 """What a call can cost at most, and what it did cost, from a model's prices. Pure integer arithmetic, rounded up once.
 
-In doubt the dearest that may apply: an unknown tier, speed or region costs the dearest known one.
+In doubt the dearest that may apply: an unknown tier, speed or region costs the dearest known one. Where a model has
+no dearer tier or speed that is known, one that is asked for has no price, and is not taken for the standard one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from lockpin_core.call import Ceiling, Terms
 from lockpin_core.errors import UnpricedError
 from lockpin_core.money import Money, rate_exact
 from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Rates, Tier
+from lockpin_core.price_factors import largest, scaled, times
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.usage import FEE_UNITS, Unit, Usage, nonzero, prompt_tokens
 
@@ -22,6 +24,8 @@ __all__ = ["Model", "PriceTable", "max_output_fitting", "price", "quote", "rates
 
 _LONGEST_CALL = timedelta(hours=1)  # a price that begins within it may be the one that is billed
 _UNSAID = "unsaid"
+_CHEAP_TIERS = frozenset({STANDARD, "standard_only", "default", "auto", "scale", "flex", "batch"})  # never dearer
+_NO_REGION = "not_available"  # what Anthropic's replies state where no region was chosen
 
 
 def shipped_dir() -> Path:
@@ -43,29 +47,33 @@ def quote(
 
     Every prompt token at the dearest rate that it may be billed at, in every band within reach; the whole output;
     the dearest tier, speed and region that may apply; the dearest price from `at` to `until` (an hour later).
-    Raises UnpricedError naming a unit without a price.
+    Raises UnpricedError naming a unit, tier or speed without a price.
     """
     dated = model.prices_between(at, until or at + _LONGEST_CALL)
     tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
-    factor = _times(_speed(model, terms.speed), _geo_asked(model, terms.geo), _geo(model, host_geo))
+    factor = times(_speed(model, terms.speed), _geo_asked(model, terms.geo), _geo(model, host_geo))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
     return Money.from_pico(most + _fees(model, ceiling.fees))
 
 
 def price(model: Model, usage: Usage, terms: Terms, at: datetime, *, host_geo: str | None = None) -> int:
-    """Price usage in picodollars, as the reply states its terms: what is absent there is standard.
+    """Price usage in picodollars, as the reply states its terms: what neither it nor the request says is standard.
 
-    The caller sums the portions of a reply and rounds once. Raises UnpricedError naming a unit without a price.
+    That is so for the tier too, although a quote allows for a project whose default is priority: OpenAI's replies
+    state in `service_tier` which tier served them, also where the project chose it, and "default" where priority was
+    not given. Source: OpenAI's guide to priority processing and `service_tier` of the completion object, read 2026-11.
+    The caller sums the portions of a reply and rounds once. Raises UnpricedError naming a unit, tier or speed
+    without a price.
     """
     tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
     fees = {unit: count for unit, count in usage.items() if unit in FEE_UNITS}
-    factor = _times(_speed(model, terms.speed), _geo(model, terms.geo), _geo(model, host_geo))
+    factor = times(_speed(model, terms.speed), _geo_stated(model, terms.geo), _geo(model, host_geo))
     size = prompt_tokens(tokens)
     most = 0
     for tier in _tiers_stated(model, model.price_at(at), terms.tier):
         rates = tier.band(size).rates
         total = sum(count * _rate(model, rates, unit) for unit, count in tokens.items())
-        most = max(most, _scaled(total, _times(tier.factor, factor)))
+        most = max(most, scaled(total, times(tier.factor, factor)))
     return most + _fees(model, fees)
 
 
@@ -96,8 +104,8 @@ def rates_text(
 ) -> Mapping[str, str]:
     """Write the rates that settle a call on these terms, for receipts: dollars per million units, fees each."""
     tier = max(_tiers_stated(model, model.price_at(at), terms.tier), key=lambda tier: _weight(tier, prompt_size))
-    factor = _times(tier.factor, _speed(model, terms.speed), _geo(model, terms.geo), _geo(model, host_geo))
-    rates = {unit.value: rate_exact(_scaled(pico, factor)) for unit, pico in tier.band(prompt_size).rates.items()}
+    factor = times(tier.factor, _speed(model, terms.speed), _geo_stated(model, terms.geo), _geo(model, host_geo))
+    rates = {unit.value: rate_exact(scaled(pico, factor)) for unit, pico in tier.band(prompt_size).rates.items()}
     return rates | {unit.value: f"{Decimal(pico).scaleb(-12).normalize():f}" for unit, pico in model.fees.items()}
 
 
@@ -105,7 +113,7 @@ def _tier_most(model: Model, tier: Tier, ceiling: Ceiling, factor: Factor) -> in
     reach = [band for band in tier.bands if band.start <= ceiling.prompt]
     last = [band.start - 1 for band in reach[1:]] + [ceiling.prompt]  # the most prompt tokens of each band
     most = max(_band_most(model, band, prompt, ceiling) for band, prompt in zip(reach, last, strict=True))
-    return _scaled(most, _times(tier.factor, factor))
+    return scaled(most, times(tier.factor, factor))
 
 
 def _band_most(model: Model, band: Band, prompt: int, ceiling: Ceiling) -> int:
@@ -135,14 +143,23 @@ def _tiers_asked(model: Model, dated: DatedPrice, said: str | None) -> list[Tier
         return [dated.tiers[tier] for tier in {STANDARD, *model.rules.unsaid_tiers} if tier in dated.tiers]
     if name in dated.tiers:
         return [dated.tiers[STANDARD], dated.tiers[name]]
-    return list(dated.tiers.values())
+    return _tiers_unknown(model, dated, said)
 
 
 def _tiers_stated(model: Model, dated: DatedPrice, said: str | None) -> list[Tier]:
     name = _tier_name(model, said)
     if name == _UNSAID:
         return [dated.tiers[STANDARD]]
-    return [dated.tiers[name]] if name in dated.tiers else list(dated.tiers.values())
+    return [dated.tiers[name]] if name in dated.tiers else _tiers_unknown(model, dated, said)
+
+
+def _tiers_unknown(model: Model, dated: DatedPrice, said: str | None) -> list[Tier]:
+    """List the tiers for a word that has no price of its own; raises UnpricedError where none of them can be it."""
+    if _tier_name(model, said) in _CHEAP_TIERS:
+        return [dated.tiers[STANDARD]]
+    if dated.tiers.keys() <= _CHEAP_TIERS and not _is_free(model):
+        raise UnpricedError(f"{model.id} has no price for service tier {said}")
+    return list(dated.tiers.values())
 
 
 def _tier_name(model: Model, said: str | None) -> str:
@@ -153,41 +170,37 @@ def _tier_name(model: Model, said: str | None) -> str:
 
 
 def _weight(tier: Tier, prompt_size: int) -> int:
-    return _scaled(sum(tier.band(prompt_size).rates.values()), tier.factor)
+    return scaled(sum(tier.band(prompt_size).rates.values()), tier.factor)
 
 
 def _speed(model: Model, said: str | None) -> Factor:
     if said is None or said.lower() == STANDARD:
         return ONE
-    return model.speeds.get(said.lower()) or _largest(model.speeds.values())
+    if not model.speeds and not _is_free(model):
+        raise UnpricedError(f"{model.id} has no price for speed {said}")
+    return model.speeds.get(said.lower()) or largest(model.speeds.values())
+
+
+def _is_free(model: Model) -> bool:
+    """Say whether every token costs nothing, so that no tier, speed or region can make it dearer."""
+    rates = [band.rates for dated in model.prices for tier in dated.tiers.values() for band in tier.bands]
+    return not any(any(prices.values()) for prices in rates)
 
 
 def _geo_asked(model: Model, said: str | None) -> Factor:
     if said is not None:
         return _geo(model, said)
-    return _largest(model.geos[geo] for geo in model.rules.unsaid_geos if geo in model.geos)
+    return largest(model.geos[geo] for geo in model.rules.unsaid_geos if geo in model.geos)
+
+
+def _geo_stated(model: Model, said: str | None) -> Factor:
+    return ONE if said == _NO_REGION else _geo(model, said)
 
 
 def _geo(model: Model, said: str | None) -> Factor:
+    """Give a region's factor: an unknown one's is the model's dearest, or its vendor's where the model has none."""
     if said is None or said.lower() == "global":
         return ONE
-    return model.geos.get(said.lower()) or _largest(model.geos.values())
-
-
-def _largest(factors: Iterable[Factor]) -> Factor:
-    most = ONE
-    for factor in factors:
-        if factor[0] * most[1] > most[0] * factor[1]:
-            most = factor
-    return most
-
-
-def _times(*factors: Factor) -> Factor:
-    num = den = 1
-    for factor in factors:
-        num, den = num * factor[0], den * factor[1]
-    return num, den
-
-
-def _scaled(pico: int, factor: Factor) -> int:
-    return -(-pico * factor[0] // factor[1])
+    if not model.geos:
+        return model.rules.dearest_geo
+    return model.geos.get(said.lower()) or largest(model.geos.values())

@@ -6,7 +6,9 @@ A path is judged in a canonical form, so that no spelling of a billed path is mi
 from __future__ import annotations
 
 import functools
+import ipaddress
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,8 @@ from lockpin_core.errors import PriceError
 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
 _RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differently from us
+_FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
+_AROUND = "[]. \t\r\n\v\f"
 _LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: a price must never be a float
 _KEYS = frozenset(
@@ -39,6 +43,8 @@ class Metered:
 @dataclass(frozen=True, slots=True)
 class Free:
     """A call that cannot cost anything."""
+
+    upgrades: bool = field(default=False, compare=False)  # nor can an Upgrade there: the path is no provider's
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +82,31 @@ class Provider:
 
     def route(self, method: str, path: str) -> Route:
         """Say what a call without Upgrade is; `path` is as sent, query and all."""
-        if method in _FREE_METHODS:
-            return Free()
         plain = _normal(path)
+        if method in _FREE_METHODS:
+            return Free(upgrades=self._is_elsewhere(path, plain))
         if _RESIDUE.search(plain):
             return Unknown()
         lower = plain.lower()
         if self.metered_below and not _is_below(lower, self.metered_below):
-            return Unknown() if _hides(path, self.metered_below) else Free()
+            return Free(upgrades=True) if self._is_elsewhere(path, plain) else Unknown()
         if method == "POST" and lower in self.wires:
             return Metered(self.wires[lower])
         return Free() if self._lists_free(method, path, plain) else Unknown()
 
     def geo_of(self, host: str) -> str | None:
         """Give the region whose price factor a canonical host stands for."""
-        return self.host_geos.get(host)
+        return self.host_geos.get(host) or self.host_geos.get(f"*.{host.partition('.')[2]}")
 
     def bills(self, status: int, code: str | None) -> bool:
         """Say whether an error reply is billed all the same."""
         return any(error.status == status and error.code in (None, code) for error in self.billed_errors)
+
+    def _is_elsewhere(self, path: str, plain: str) -> bool:
+        """Say whether a path is plainly outside the folders that are metered, where only some are."""
+        if not self.metered_below or _RESIDUE.search(plain):
+            return False
+        return not _is_below(plain.lower(), self.metered_below) and not _hides(path, self.metered_below)
 
     def _lists_free(self, method: str, path: str, plain: str) -> bool:
         if path.split("?", 1)[0] != plain:
@@ -123,10 +135,10 @@ class Providers:
         patterns: list[tuple[re.Pattern[str], Provider]] = []
         for provider in providers:
             by_name[provider.name] = provider
+            if globs := [host for host in provider.hosts if "*" in host]:
+                patterns.append((_host_pattern(globs), provider))
             for host in provider.hosts:
-                if "*" in host:
-                    patterns.append((_host_pattern(host), provider))
-                elif exact.setdefault(host, provider) is not provider:
+                if "*" not in host and exact.setdefault(host, provider) is not provider:
                     raise PriceError(f"host {host} belongs to both {exact[host].name} and {provider.name}")
         return cls(by_name, exact, tuple(patterns))
 
@@ -148,12 +160,24 @@ class Providers:
 
 @functools.lru_cache(maxsize=1024)
 def canonical_host(host: str) -> str:
-    """Write a host in ASCII and lower case with one trailing dot off; never raises."""
-    bare = host.removesuffix(".")
+    """Write a host as its owner does: in ASCII and lower case, without brackets, dots or space round it; never raises.
+
+    Whatever is a dot to a resolver is one here, in every script, so that a look-alike of a host is that host.
+    """
+    bare = unicodedata.normalize("NFKC", host).replace(_FULL_STOP, ".").strip(_AROUND)
     try:
-        return bare.encode("idna").decode("ascii").lower()
+        name = bare.encode("idna").decode("ascii")
     except UnicodeError:
-        return bare.lower()
+        name = bare  # no name that a resolver knows: compared as it stands
+    return _address(name.lower())
+
+
+def _address(name: str) -> str:
+    """Write an IPv6 address in its shortest form; anything else stays as it is."""
+    try:
+        return ipaddress.IPv6Address(name).compressed if ":" in name else name
+    except ValueError:
+        return name
 
 
 def canonical_path(raw: str) -> str:
@@ -213,8 +237,8 @@ def _hides(raw: str, prefixes: Iterable[str]) -> bool:
     return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
 
 
-def _host_pattern(host: str) -> re.Pattern[str]:
-    return re.compile(re.escape(host).replace(r"\*", "[^.]+"))
+def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(host).replace(r"\*", "[^.]+") for host in hosts))
 
 
 def _provider(file: str, tree: Mapping[str, object]) -> Provider:

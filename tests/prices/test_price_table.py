@@ -85,13 +85,57 @@ def test_an_exact_user_id_wins_over_a_glob_and_the_longest_glob_over_shorter_one
     assert costs == [3_000_000, 2_000_000, 1_000_000]
 
 
-def test_a_users_entry_is_complete_by_itself_but_keeps_the_models_facts():
+def test_a_users_entry_keeps_the_shipped_models_factors_and_facts_but_no_price_of_it():
     table = PriceTable.load(shipped_dir(), {"claude-opus-5-5": {"input_per_mtok": "1", "output_per_mtok": "2"}})
     model = table.find("anthropic", "claude-opus-5-5", AT)
+    tiers = model.price_at(AT).tiers
 
     assert model.user
-    assert (model.geos, model.speeds, model.fees, set(model.prices[0].tiers)) == ({}, {}, {}, {"standard"})
+    assert (model.geos, model.speeds, model.fees) == ({"us": (11, 10)}, {"fast": (2, 1)}, {})
+    assert tiers["standard"].band(0).rates[Unit.INPUT] == 1_000_000
+    assert tiers["batch"].band(0).rates[Unit.INPUT] * tiers["batch"].factor[0] // tiers["batch"].factor[1] == 500_000
     assert (model.context_tokens, model.max_output_tokens, model.image_tokens) == (1_000_000, 128_000, 5_500)
+
+
+def test_a_users_entry_for_a_model_that_nobody_knows_stands_by_itself():
+    model = PriceTable.load(shipped_dir(), {"mine": {"input": "1"}}).find("openai", "mine", AT)
+
+    assert (model.geos, model.speeds, set(model.prices[0].tiers)) == ({}, {}, {"standard"})
+    assert len(model.prices[0].tiers["standard"].bands) == 1
+
+
+@pytest.mark.parametrize("name", ["gpt-5.5-2026-04-23", "gpt-5-5-codex", "gpt-5-5-codex-2026-04-23"])
+def test_a_users_price_also_holds_for_the_snapshots_and_aliases_that_replies_name(name):
+    table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"input": "2", "output": "8"}, "gpt-*": {"input": "7"}})
+    model = table.find("openai", name, AT)
+
+    assert model.id == "gpt-5.5"
+    assert model.price_at(AT).tiers["standard"].band(0).rates[Unit.INPUT] == 2_000_000
+
+
+def test_a_users_price_does_not_reach_a_snapshot_with_a_price_of_its_own():
+    table = PriceTable.load(shipped_dir(), {"gpt-4o": {"input": "9"}, "mine": {"input": "1"}})
+
+    assert not table.find("openai", "gpt-4o-2024-05-13", AT).user
+    assert table.find("openai", "mine-2026-01-01", AT).id == "mine"
+    assert table.find("openai", "mine-mini", AT) is None
+
+
+def test_a_users_alias_of_a_snapshot_wins_over_his_price_of_its_model():
+    aliases = {"openai": {"gpt-5.5-2026-04-23": "gpt-6-luna"}}
+    table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"input": "2"}}, aliases)
+
+    assert table.find("openai", "gpt-5.5-2026-04-23", AT).id == "gpt-6-luna"
+
+
+def test_a_users_entry_behind_an_alias_keeps_the_shipped_factors_of_another_vendor():
+    aliases = {"azure": {"my-deployment": "gpt-5.5"}}
+    table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"input": "2", "output": "8"}}, aliases)
+    model = table.find("azure", "my-deployment", AT)
+
+    assert (model.provider, model.context_tokens, model.geos["us"]) == ("azure", 1_050_000, (11, 10))
+    assert "priority" in model.price_at(AT).tiers
+    assert model.rules == SHIPPED.find("openai", "gpt-5.5").rules
 
 
 def test_a_users_facts_alone_change_the_facts_and_not_the_price():
@@ -101,6 +145,15 @@ def test_a_users_facts_alone_change_the_facts_and_not_the_price():
     assert model.max_output_tokens == 100
     assert model.prices == SHIPPED.find("openai", "gpt-4o", AT).prices
     assert (model.tokenizer, model.fees) == ("bytes", {Unit.WEB_SEARCH: 10_000_000_000})
+
+
+def test_a_users_factors_and_fees_alone_are_laid_over_the_shipped_ones():
+    table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"geo": {"eu": "1.2"}, "fees": {"web_search": "0.02"}}})
+    model = table.find("openai", "gpt-5.5", AT)
+
+    assert model.prices == SHIPPED.find("openai", "gpt-5.5", AT).prices
+    assert (model.geos["eu"], model.geos["us"]) == ((6, 5), (11, 10))
+    assert model.fees == {Unit.WEB_SEARCH: 20_000_000_000}
 
 
 def test_free_globs_are_free():
@@ -139,6 +192,13 @@ def test_models_are_listed_the_users_first():
 
     assert names[0] == "zzz"
     assert names[1:] == [model.id for model in SHIPPED.models()]
+
+
+def test_no_gpt_with_a_window_of_a_million_has_one_price_for_all_prompts():
+    large = [m for m in SHIPPED.models() if m.provider == "openai" and (m.context_tokens or 0) >= 1_050_000]
+
+    assert len(large) > 15
+    assert [m.id for m in large if len(m.price_at(AT).tiers["standard"].bands) == 1] == []
 
 
 def test_shipped_models_are_bounded_by_a_byte_rule_of_their_family():

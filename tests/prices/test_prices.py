@@ -266,7 +266,9 @@ def test_receipts_carry_the_rates_of_the_settlement():
     assert rates_text(shipped("gpt-6.1-sol"), Terms("warp"), AT)["input"] == "12"
 
 
-MODELS = TABLE.models()
+PRICED = PriceTable.load(shipped_dir(), {"*": {"input": "3", "cache_read": "0.3", "output": "7"}})
+MODELS = [*TABLE.models(), *(PRICED.find(model.provider, model.id) for model in TABLE.models())]
+CHEAP = {"standard", "flex", "batch"}
 ASKED = {
     "openai": {
         None: ("default", "priority", None, "standard"),
@@ -283,7 +285,19 @@ ASKED = {
         "standard_only": ("standard",),
     },
 }
+ASKED_WITHOUT_A_DEARER_TIER = {
+    None: ("default", None, "standard"),
+    "auto": ("default", "scale", None),
+    "default": ("default", None),
+    "flex": ("flex", "default"),
+}
 PROMPT = (I, R, W5, W1, W30, W12)
+
+
+def words(model):
+    """List the tiers that may be asked for, with the ones that a reply may then state."""
+    is_dearer = all(dated.tiers.keys() - CHEAP for dated in model.prices)
+    return ASKED[model.provider] if is_dearer or model.provider == "anthropic" else ASKED_WITHOUT_A_DEARER_TIER
 
 
 @st.composite
@@ -299,14 +313,14 @@ def calls(draw):
         frozenset({O}),
         {Unit.WEB_SEARCH: usage[Unit.WEB_SEARCH]},
     )
-    tier = draw(st.sampled_from(sorted(ASKED[model.provider], key=str)))
+    tier = draw(st.sampled_from(sorted(words(model), key=str)))
     speed = draw(st.sampled_from([None, "fast"])) if model.speeds else None
     geo = draw(st.sampled_from([None, "us", "global"])) if model.provider == "anthropic" else None
     asked = Terms(tier, speed, geo)
     stated = Terms(
-        draw(st.sampled_from(ASKED[model.provider][tier])),
+        draw(st.sampled_from(words(model)[tier])),
         draw(st.sampled_from([None, "standard", "fast"])) if speed else None,
-        draw(st.sampled_from([geo, "us", "global"])) if geo is None and model.provider == "anthropic" else geo,
+        draw(st.sampled_from([geo, "us", "global", "not_available"])) if geo is None and model.geos else geo,
     )
     host = draw(st.sampled_from([None, "us", "jp", "fedramp"])) if model.provider == "openai" else None
     seconds = draw(st.integers(0, 3_600))

@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockpin_core.errors import PriceError
 from lockpin_core.prices import shipped_dir
@@ -15,14 +17,22 @@ def route(host: str, method: str, path: str):
     return provider.route(method, path)
 
 
-@pytest.mark.parametrize("spelled", ["api.openai.com", "API.OpenAI.com", "api.openai.com.", "api。openai。com"])
+SPELLED = [
+    *("api.openai.com", "API.OpenAI.com", "api.openai.com.", "api.openai.com...", "api。openai。com"),
+    *("api.openai.com。", "api.openai.com．", "api.openai.com｡", "api｡openai．com。．｡.", "API．OPENAI．COM．"),
+    *(" api.openai.com", "api.openai.com. ", "\tapi.openai.com\r\n", ".api.openai.com"),
+    *("ａｐｉ.openai.com", "api.open\u00adai.com", "api.openai.com\u2024", "[api.openai.com]"),
+]
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
 def test_a_host_is_found_in_any_spelling(spelled):
     assert PROVIDERS.for_host(spelled).name == "openai"
 
 
 @pytest.mark.parametrize(
     "host",
-    ["api.openai.com.evil.tld", "evil-api.openai.com", "openai.com", "api.openai.com..", "", ".", "x" * 70, "a..b"],
+    ["api.openai.com.evil.tld", "evil-api.openai.com", "openai.com", "api..openai.com", "", ".", "x" * 70, "a..b"],
 )
 def test_a_look_alike_is_nobodys(host):
     assert PROVIDERS.for_host(host) is None
@@ -46,6 +56,122 @@ def test_a_look_alike_is_nobodys(host):
 )
 def test_every_vendor_has_its_hosts(host, name):
     assert PROVIDERS.for_host(host).name == name
+
+
+# Every host that the descriptions of the vendors' wires and of their clients name.
+HOSTS = {
+    "openai": (
+        "api.openai.com",
+        *(f"{region}.api.openai.com" for region in ("us", "eu", "ae", "au", "in", "jp", "gov", "kr")),
+    ),
+    "chatgpt": ("chatgpt.com", "gov.chatgpt.com", "chat.openai.com", "ws.chatgpt.com", "ab.chatgpt.com"),
+    "anthropic": ("api.anthropic.com",),
+    "claude_aws": ("aws-external-anthropic.us-west-2.api.aws",),
+    "claude_google": ("claude.googleapis.com",),
+    "azure": tuple(
+        f"my-resource.{service}.azure.{top}"
+        for service in ("openai", "services.ai", "cognitiveservices")
+        for top in ("com", "us", "cn")
+    ),
+    "azure_regional": (
+        "eastus.api.cognitive.microsoft.com",
+        "usgovvirginia.api.cognitive.microsoft.us",
+        "chinanorth3.api.cognitive.azure.cn",
+    ),
+    "bedrock": tuple(
+        f"{service}.{place}"
+        for service in ("bedrock", "bedrock-runtime", "bedrock-runtime-fips", "bedrock-mantle", "bedrock-agent-runtime")
+        for place in (
+            *("us-east-1.amazonaws.com", "us-gov-west-1.amazonaws.com", "us-east-1.api.aws"),
+            *("cn-north-1.amazonaws.com.cn", "cn-north-1.api.amazonwebservices.com.cn"),
+            *("eusc-de-east-1.amazonaws.eu", "eusc-de-east-1.api.amazonwebservices.eu"),
+            *("us-iso-east-1.c2s.ic.gov", "us-iso-east-1.api.aws.ic.gov"),
+            *("us-isob-east-1.sc2s.sgov.gov", "us-isob-east-1.api.aws.scloud"),
+            *("eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1.api.cloud-aws.adc-e.uk"),
+            *("us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1.api.aws.hci.ic.gov"),
+        )
+    ),
+    "vertex": (
+        *("aiplatform.googleapis.com", "us-central1-aiplatform.googleapis.com"),
+        *("aiplatform.us.rep.googleapis.com", "aiplatform.eu.rep.googleapis.com"),
+    ),
+    "gemini": ("generativelanguage.googleapis.com",),
+    "code_assist": ("cloudcode-pa.googleapis.com",),
+    "openrouter": ("openrouter.ai", "eu.openrouter.ai", "us.openrouter.ai"),
+    "xai": ("api.x.ai", "us-east-1.api.x.ai", "management-api.x.ai"),
+    "deepseek": ("api.deepseek.com",),
+    "mistral": ("api.mistral.ai", "api.us.mistral.ai", "codestral.mistral.ai"),
+    "groq": ("api.groq.com",),
+    "together": ("api.together.ai", "api.together.xyz"),
+    "fireworks": ("api.fireworks.ai",),
+    "cerebras": ("api.cerebras.ai",),
+    "moonshot": ("api.moonshot.ai", "api.moonshot.cn"),
+    "kimi": ("api.kimi.com",),
+    "zai": ("api.z.ai", "open.bigmodel.cn"),
+    "qwen": (
+        *("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com"),
+        "workspace.ap-southeast-1.maas.aliyuncs.com",
+    ),
+    "meta": ("api.meta.ai", "api.llama.com"),
+    "perplexity": ("api.perplexity.ai",),
+    "copilot": (
+        "api.githubcopilot.com",
+        *(f"api.{plan}.githubcopilot.com" for plan in ("individual", "business", "enterprise")),
+    ),
+    "github_models": ("models.github.ai",),
+    "cloudflare": ("api.cloudflare.com",),
+    "cloudflare_gateway": ("gateway.ai.cloudflare.com",),
+    "huggingface": ("router.huggingface.co",),
+    "vercel": ("ai-gateway.vercel.sh",),
+}
+# Web sites, registries and telemetry that clients also call: nothing there runs a model, so they stay tunnels.
+NOBODYS = (
+    *("downloads.claude.ai", "claude.ai", "api.github.com", "github.com", "raw.githubusercontent.com"),
+    *("play.googleapis.com", "models.opencode.ai", "bedrock-logs.s3.amazonaws.com"),
+)
+
+
+@pytest.mark.parametrize(("name", "host"), [(name, host) for name, hosts in HOSTS.items() for host in hosts])
+def test_every_host_that_a_vendor_is_known_by_is_in_the_table(name, host):
+    assert getattr(PROVIDERS.for_host(host), "name", None) == name
+
+
+def test_every_vendor_is_in_the_list_of_hosts():
+    assert {provider.name for provider in PROVIDERS.all()} == HOSTS.keys()
+
+
+@pytest.mark.parametrize("host", NOBODYS)
+def test_hosts_that_run_no_model_are_nobodys(host):
+    assert PROVIDERS.for_host(host) is None
+
+
+def test_a_region_that_the_table_does_not_list_is_still_a_region():
+    openai = PROVIDERS.by_name("openai")
+
+    assert openai.geo_of("kr.api.openai.com") == "unlisted"
+    assert openai.geo_of("api.openai.com") is None
+
+
+def test_telemetry_and_sites_beside_codex_are_free_in_every_way():
+    for host, path in (("ab.chatgpt.com", "/otlp/v1/metrics"), ("chat.openai.com", "/"), ("ws.chatgpt.com", "/socket")):
+        for method in ("GET", "POST", "PUT"):
+            found = route(host, method, path)
+            assert found == Free(), (host, method)
+            assert found.upgrades, (host, method)
+
+
+def test_an_upgrade_is_not_free_in_a_metered_folder_nor_on_a_host_that_is_metered_as_a_whole():
+    for path in ("/backend-api/codex/responses", "/backend-api/x/../codex/responses", "/backend-api%2fcodex/responses"):
+        assert not route("chatgpt.com", "GET", path).upgrades, path
+    assert not route("chatgpt.com", "GET", "/x%255c").upgrades
+    assert not route("api.openai.com", "GET", "/v1/responses").upgrades
+
+
+def test_azures_regional_hosts_are_metered_where_models_are_only():
+    host = "eastus.api.cognitive.microsoft.com"
+
+    assert route(host, "POST", "/openai/deployments/d/chat/completions") == Unknown()
+    assert route(host, "POST", "/sts/v1.0/issueToken") == Free()
 
 
 def test_a_star_stands_for_one_label_only():
@@ -199,6 +325,34 @@ def test_canonical_forms():
     assert canonical_path("/") == "/"
     assert canonical_host("Bücher.example.") == "xn--bcher-kva.example"
     assert canonical_host("A" * 70 + ".com") == "a" * 70 + ".com"
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_every_spelling_of_a_host_has_one_canonical_form(spelled):
+    assert canonical_host(spelled) == "api.openai.com"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "address"),
+    [("[::1]", "::1"), ("0:0:0:0:0:0:0:1", "::1"), ("[2001:DB8::0:1]", "2001:db8::1"), ("[::1", "::1"), ("::x", "::x")],
+)
+def test_an_address_has_its_shortest_form(spelled, address):
+    assert canonical_host(spelled) == address
+
+
+@pytest.mark.parametrize(
+    "odd", ["", ".", "。", "[]", " ", "\ud800", "\x00", "a\u2028b", "xn--\udcff", "a" * 10_000, "É" * 300]
+)
+def test_no_host_is_too_odd_for_a_canonical_form(odd):
+    assert isinstance(canonical_host(odd), str)
+
+
+@given(st.text(max_size=40))
+def test_a_canonical_host_stays_as_it_is_and_any_case_and_end_gives_it(host):
+    plain = canonical_host(host)
+
+    assert canonical_host(plain) == plain
+    assert canonical_host(f" {host}。. ") == plain
 
 
 HEAD = "provider: p\nbase: https://p\nhosts: [p]\n"
