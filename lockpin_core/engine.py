@@ -280,5 +280,5 @@ class Engine:
 
 def _shown(text: str) -> str:
     """Give a client's text as it may stand in a line, a row and a quoted name: printable ASCII, not long."""
-    plain = text[:SHOWN_MAX].encode("ascii", "backslashreplace").decode()
-    return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in plain)
+    plain = "".join("?" if char < " " or char in '"\\\x7f' else char for char in text[:SHOWN_MAX])
+    return plain.encode("ascii", "backslashreplace").decode()

@@ -163,13 +163,22 @@ def test_only_an_enforced_account_with_a_limit_is_a_limit():
     assert not has_limit([nouns.standing(nouns.TASK), nouns.standing(nouns.budget(enforce=False), limit="1")])
 
 
-def test_globs_name_what_may_go_unmetered():
-    settings = config(allow_uncapped=("api.openai.com/v1/audio/*", "files.example/up"))
+@pytest.mark.parametrize(
+    ("provider", "path", "may"),
+    [
+        ("openai", "/v1/audio/speech", True),
+        ("openai", "/v1/Audio/speech", False),
+        ("openai", "/v1/audio/../audio/speech", False),
+        ("openai", "/v1/audio/sp%65ech", False),
+        ("openai", "/v1/audio/speech;x", False),
+        ("anthropic", "/v1/audio/speech", False),
+        ("openai", "/v1/chat/completions", False),
+    ],
+)
+def test_globs_name_what_may_go_unmetered(provider, path, may):
+    settings = config(allow_uncapped=("api.openai.com/v1/audio/*", "api.openai.com/v1/chat/*"))
 
-    assert may_go_uncapped(settings, "api.openai.com", "/v1/audio/speech")
-    assert may_go_uncapped(settings, "files.example", "/up")
-    assert not may_go_uncapped(settings, "api.openai.com", "/v1/Audio/speech")
-    assert not may_go_uncapped(settings, "xapi.openai.com", "/v1/audio/speech")
+    assert may_go_uncapped(settings, Desk().incoming(provider=provider, path=path)) == may
 
 
 def test_a_reply_is_priced_by_the_model_that_it_states_when_that_one_has_a_price():
