@@ -54,6 +54,16 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """Where members stand in a body's bytes, so that a change need not read the body again. Only its wire looks in."""
+
+    size: int  # of the body
+    opening: int  # just after the object's brace
+    is_empty: bool  # the object has no member
+    spans: Mapping[str, tuple[int, int]]  # where values begin and end, of the members that a change may touch
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
     """What price and policy need of a request body; made by a wire only."""
 
@@ -73,6 +83,7 @@ class Parsed:
     fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools can cost
     terms: Terms = Terms()
     subscription: bool = False  # a plan login, billed by the plan and held at list price
+    layout: Layout | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +166,8 @@ class Reading:
     """What a reply said of its usage, at any moment of it.
 
     `complete`: the final usage was stated. `terminal`: the wire's terminal event (or the whole JSON body) was seen.
-    `prompt_stated`: the prompt side of `portions` is real although the output is not (Anthropic's first event).
+    `prompt_stated`: the prompt side of `portions` is real although the output is not (Anthropic's first event), and
+    all of the reply so far could be read: `generated_bytes` leaves nothing out that was relayed.
     """
 
     portions: tuple[Portion, ...] = ()
@@ -166,8 +178,8 @@ class Reading:
     model: str | None = None
     terms: Terms = Terms()
     upstream_id: str | None = None
-    generated_bytes: int = 0  # UTF-8 bytes of generated text, tool input and visible thinking that were relayed
-    hidden_thinking: bool = False  # thinking ran whose text was not relayed in full
+    generated_bytes: int = 0  # UTF-8 bytes of generated text, tool names and input, and thinking that were relayed
+    hidden_thinking: bool = False  # thinking ran; what is relayed of it may be a summary of what is billed
     delivered: bool = False  # some output reached the client
     error: str | None = None  # type of an error stated inside a 200 reply
     stopped_at_limit: bool = False

@@ -198,7 +198,8 @@ class Engine:
     async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
         incoming = priced.incoming
         request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
-        rewrite = partial(priced.wire.rewrite, request, change, output_field=incoming.provider.output_field)
+        field, parsed = incoming.provider.output_field, priced.parsed
+        rewrite = partial(priced.wire.rewrite, request, change, output_field=field, parsed=parsed)
         return await asyncio.to_thread(rewrite) if len(incoming.body) > PARSE_ON_LOOP_BYTES else rewrite()
 
     def _short(self, priced: Priced, call: Call, short: Short) -> Answered:

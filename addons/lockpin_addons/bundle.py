@@ -104,7 +104,6 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     config = load(_config_path(master), options=_set_options(master), env=os.environ)
     options.check(master.options, has_upstreams=bool(config.upstreams))
     guard.install()
-    mends.install()
     providers = Providers.load(shipped_dir())
     addon.prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
     addon.config = config
@@ -143,6 +142,7 @@ def _build(master: Master, config: Config, providers: Providers, prices: PriceTa
     atexit.register(ledger.stop)
     engine = Engine(config, prices, ledger, rules=rules, clock=utc_now)
     tunnels = Tunnels(providers)
+    mends.install(tunnels.is_nobodys)
     master.addons.add(tunnels, Policy(providers), Gate(engine, config, providers, health, new_id, trips))
     master.addons.add(Tap(engine, trips))
     # Before mitmproxy's own choice of layers, which leaves alone what is chosen already.

@@ -20,6 +20,9 @@ from lockpin_core.providers import Providers, canonical_host
 
 logger = logging.getLogger("lockpin")
 
+TLS_RECORD_BYTES = 3  # what tells a TLS record from anything else
+MAX_HELLO_BYTES = 64 * 1024  # no hello of a client is longer
+
 
 class Rejected(layer.Layer):
     """Closes the connection: what is spoken on it cannot be metered."""
@@ -42,32 +45,68 @@ def _depth(context: Context) -> int:
     return len(context.layers)
 
 
+class Tunnel(TCPLayer):
+    """A tunnel to a host that is nobody's, open before the client has said a word: its server may speak first.
+
+    The client's first words are read all the same: where they are a TLS hello that names a provider, the tunnel is
+    closed, since such a host may be an alias of it.
+    """
+
+    def __init__(self, context: Context, providers: Providers) -> None:
+        super().__init__(context, ignore=True)
+        self._providers = providers
+        self._first: bytes | None = b""  # what the client said so far; None: it was judged
+
+    def relay_messages(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Relay, once the client's first words are judged."""
+        if (
+            self._first is not None
+            and isinstance(event, events.DataReceived)
+            and event.connection == self.context.client
+        ):
+            self._first += event.data
+            names_provider = self._judge(self._first)
+            if names_provider is None:
+                return
+            if names_provider:
+                logger.warning("lockpin: closed a tunnel to another host that named a provider")
+                yield commands.CloseConnection(self.context.server)
+                yield commands.CloseConnection(self.context.client)
+                self._handle_event = self.done
+                return
+            event, self._first = events.DataReceived(self.context.client, self._first), None
+        yield from super().relay_messages(event)
+
+    def _judge(self, data: bytes) -> bool | None:
+        """Say whether the first words name a provider; None: they are not whole yet."""
+        if b"\x16\x03".startswith(data[:2]) and len(data) < TLS_RECORD_BYTES:
+            return None
+        if not starts_like_tls_record(data) or len(data) > MAX_HELLO_BYTES:
+            return False
+        name = _client_hello(data)
+        return None if name is None else self._providers.for_host(name) is not None
+
+
 class Tunnels:
-    """Stands before mitmproxy's own choice: what is nobody's host is tunnelled unseen."""
+    """Stands before mitmproxy's own choice: what is nobody's host is tunnelled unseen, from the CONNECT on."""
 
     name = "lockpin_tunnels"
 
     def __init__(self, providers: Providers) -> None:
         self._providers = providers
 
+    def is_nobodys(self, host: str) -> bool:
+        """Say whether a CONNECT's host is no provider's."""
+        return self._providers.for_host(host) is None
+
     @sealed(_leave)
     def next_layer(self, next_layer: layer.NextLayer) -> None:
-        """Tunnel a CONNECT whose host and TLS server name are no provider's."""
+        """Tunnel a CONNECT to a host that is no provider's."""
         context = next_layer.context
         if next_layer.layer is not None or context.server.address is None or _is_inside_tls(context):
             return
-        data = next_layer.data_client()
-        if starts_like_tls_record(data):
-            hello = _client_hello(data)
-            if hello is None:
-                return
-            names = [context.server.address[0], hello]
-        elif len(data) < 3 and b"\x16\x03".startswith(data[:2]):
-            return  # perhaps the first bytes of a TLS record: wait for more
-        else:
-            names = [context.server.address[0]]
-        if not any(self._providers.for_host(name) for name in names if name):
-            next_layer.layer = TCPLayer(context, ignore=True)
+        if self.is_nobodys(context.server.address[0]):
+            next_layer.layer = Tunnel(context, self._providers)
 
 
 class Policy:

@@ -10,14 +10,14 @@ import asyncio
 import collections
 import inspect
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import h11
 from mitmproxy import ctx
 from mitmproxy.connection import Client
-from mitmproxy.proxy import events
-from mitmproxy.proxy.layers.http import _http1
+from mitmproxy.proxy import events, layer
+from mitmproxy.proxy.layers.http import HttpStream, _http1
 
 from lockpin_addons.guard import GuardError
 
@@ -28,14 +28,18 @@ _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?
 _installed = False
 
 
-def install() -> None:
-    """Put the mends in; a second call does nothing. Raises GuardError where mitmproxy has moved."""
+def install(is_nobodys: Callable[[str], bool]) -> None:
+    """Put the mends in; a second call does nothing. Raises GuardError where mitmproxy has moved.
+
+    `is_nobodys` says of a CONNECT's host that it is no provider's: its tunnel opens at once.
+    """
     global _installed
     if _installed:
         return
     verify()
     _skip_interim_replies()
     _drop_trailers()
+    _ask_at_connect(is_nobodys)
     _installed = True
 
 
@@ -45,6 +49,8 @@ def verify() -> None:
         source = inspect.getsource(side.read_headers)
         if source.count("make_body_reader(") != 1 or "self.buf.maybe_extract_lines()" not in source:
             raise GuardError(f"mitmproxy's {side.__name__} reads messages in another way than Lockpin knows")
+    if "self.child_layer.handle_event(events.Start())" not in inspect.getsource(HttpStream.handle_connect_finish):
+        raise GuardError("mitmproxy's HTTP core begins a CONNECT's inner protocol in another way than Lockpin knows")
     if "h11_event.headers" not in inspect.getsource(_http1.Http1Connection.read_body):
         raise GuardError("mitmproxy's HTTP/1 core reads trailers in another way than Lockpin knows")
 
@@ -61,6 +67,18 @@ def _skip_interim_replies() -> None:
         yield from original(self, event)
 
     _http1.Http1Client.read_headers = read_headers  # type: ignore[method-assign]
+
+
+def _ask_at_connect(is_nobodys: Callable[[str], bool]) -> None:
+    """Have the layer inside a CONNECT chosen at once, not at the client's first word: the server may speak first."""
+    original = HttpStream.handle_connect_finish
+
+    def handle_connect_finish(self: HttpStream) -> Generator[Any, Any, None]:
+        if isinstance(self.child_layer, layer.NextLayer) and is_nobodys(self.flow.request.host):
+            self.child_layer._ask_on_start = True
+        yield from original(self)
+
+    HttpStream.handle_connect_finish = handle_connect_finish  # type: ignore[method-assign]
 
 
 def _drop_trailers() -> None:

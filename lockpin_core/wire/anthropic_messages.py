@@ -11,13 +11,15 @@ from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
-from lockpin_core.wire.jsonbody import Splice, read_body, shown, whole
+from lockpin_core.wire.jsonbody import model_name, plain_word, read_body, shown, whole
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally
 
 MIN_THINKING_TOKENS = 1024  # the least budget that the provider accepts for thinking
+_TOUCHED = ("max_tokens", "thinking")  # what `rewrite` may change
 _SUBSCRIPTION_TOKEN = "sk-ant-oat"  # an OAuth login of a plan; API keys begin otherwise
 
 
@@ -38,19 +40,21 @@ class AnthropicMessages:
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
 
-    def rewrite(self, request: Request, change: Rewrite, *, output_field: str = "max_tokens") -> bytes:
+    def rewrite(
+        self, request: Request, change: Rewrite, *, output_field: str = "max_tokens", parsed: Parsed | None = None
+    ) -> bytes:
         """Set `max_tokens`, and a thinking budget that would not fit below it. Other bytes stay; usage needs no asking.
 
         Raises WireError where thinking cannot fit.
         """
         if change.max_output is None:
             return request.body
-        body = Splice.of(request.body.decode())
-        values = {"max_tokens": str(change.max_output)}
-        thinking = body.get("thinking") or ""
-        if thinking.startswith("{"):
+        body = Splice.of(request.body, parsed.layout if parsed is not None else None)
+        values = {"max_tokens": b"%d" % change.max_output}
+        thinking = body.get("thinking") or b""
+        if thinking.startswith(b"{"):
             values |= _fitting_budget(Splice.of(thinking), change.max_output)
-        return body.having(values).encode()
+        return body.having(values)
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says which cache lifetimes the request named."""
@@ -70,27 +74,26 @@ class AnthropicMessages:
         return anthropic_refusal(refusal, lockpin)
 
 
-def _fitting_budget(thinking: Splice, max_output: int) -> dict[str, str]:
-    budget = thinking.get("budget_tokens") or ""
-    if not budget.isdecimal() or int(budget) < max_output:
+def _fitting_budget(thinking: Splice, max_output: int) -> dict[str, bytes]:
+    budget = thinking.get("budget_tokens") or b""
+    if not budget.isdigit() or int(budget) < max_output:
         return {}
     if max_output <= MIN_THINKING_TOKENS:
         raise WireError(f"thinking.budget_tokens does not fit below {max_output} output tokens")
-    return {"thinking": thinking.having({"budget_tokens": str(max_output - 1)})}
+    return {"thinking": thinking.having({"budget_tokens": b"%d" % (max_output - 1)})}
 
 
 def _parse(request: Request) -> Parsed:
     body = read_body(request.body)
     members = body.members
-    model, messages, streamed = members.get("model"), members.get("messages"), members.get("stream")
-    if type(model) is not str or not model:
-        raise WireError(f"model is {shown(model) if model != '' else 'empty'}; the name of a model is needed")
+    model = model_name(members.get("model"))
+    messages, streamed = members.get("messages"), members.get("stream")
     if type(messages) is not list:
         raise WireError(f"messages is {shown(messages)}; a list is needed")
     if streamed is not None and type(streamed) is not bool:
         raise WireError(f"stream is {shown(streamed)}; true or false is allowed")
     limit = whole(members.get("max_tokens"), "max_tokens")
-    terms = Terms(_word(members, "service_tier"), _word(members, "speed"), _word(members, "inference_geo"))
+    tier, speed, geo = (plain_word(members.get(key), key) for key in ("service_tier", "speed", "inference_geo"))
     tools = members.get("tools")
     tally = Tally(tool_sizes=ToolSizes(tools if type(tools) is list else []))
     REQUEST.read(members, tally)
@@ -105,8 +108,9 @@ def _parse(request: Request) -> Parsed:
         output_settable=not is_plan,
         attested=is_plan,
         prompt_units=frozenset(tally.prompt_units),
-        terms=terms,
+        terms=Terms(tier, speed, geo),
         subscription=is_plan,
+        layout=body.layout(_TOUCHED),
     )
 
 
@@ -114,10 +118,3 @@ def _is_plan(headers: Mapping[str, str]) -> bool:
     """Say whether the call is on a plan login: such bodies are attested by the client."""
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     return scheme.lower() == "bearer" and token.strip().startswith(_SUBSCRIPTION_TOKEN)
-
-
-def _word(members: Mapping[str, object], key: str) -> str | None:
-    value = members.get(key)
-    if value is not None and type(value) is not str:
-        raise WireError(f"{key} is {shown(value)}; a string is allowed")
-    return value

@@ -12,7 +12,19 @@ from typing import cast
 
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import json_text, shown_name
-from lockpin_core.wire.tally import Rule, Shape, Tally, as_json, each, scalars, shape, skip, unpriced, variant
+from lockpin_core.wire.tally import (
+    Rule,
+    Shape,
+    Tally,
+    Unknown,
+    as_json,
+    each,
+    scalars,
+    shape,
+    skip,
+    unpriced,
+    variant,
+)
 
 # Tokens that the provider adds by itself: the prompt that explains tool use (up to 530 in its tables; newer tokenizers
 # give up to 1.5 times as many), and the definitions of tools that it knows by type (bash 245, text editor 700, computer
@@ -140,47 +152,61 @@ def _client_tool(tokens: int) -> Shape:
     return shape("a tool", fields, _TOOL_RULES, effect=_count_tool(tokens))
 
 
-_CACHE = shape("cache_control", "type ttl scope", effect=_mark)
+def _block_shape(
+    name: str, fields: str, rules: Mapping[str, Rule] | None = None, *, uncounted: str = "", effect: Rule | None = None
+) -> Shape:
+    """Make the shape of a content block or of a source in one: what is unknown in it may stand for input elsewhere."""
+    return shape(name, fields, rules, uncounted=uncounted, unknown=Unknown.HIDE, effect=effect)
+
+
+def _hide_sourceless(value: object, tally: Tally) -> None:
+    """Hide input where a document says nothing of where it is."""
+    if cast("dict[str, object]", value).get("source") is None:
+        tally.hide("document")
+
+
+_CACHE = shape("cache_control", "type ttl scope", unknown=Unknown.REFUSE, effect=_mark)
 _MARKED: Mapping[str, Rule] = {"cache_control": _cache}
 
 _IMAGE_SOURCES = {
-    "base64": shape("an image source", "type media_type", uncounted="data"),
-    "url": shape("an image source", "type url"),
-    "file": shape("an image source", "type file_id"),
+    "base64": _block_shape("an image source", "type media_type", uncounted="data"),
+    "url": _block_shape("an image source", "type url"),
+    "file": _block_shape("an image source", "type file_id"),
 }
 _DOCUMENT_SOURCES = {
-    "text": shape("a document source", "type media_type data"),
-    "content": shape("a document source", "type", {"content": _blocks}),
-    "base64": shape("a document source", "type media_type", uncounted="data", effect=_hide_document),
-    "url": shape("a document source", "type url", effect=_hide_document),
-    "file": shape("a document source", "type file_id", effect=_hide_document),
+    "text": _block_shape("a document source", "type media_type data"),
+    "content": _block_shape("a document source", "type content", {"content": _blocks}),
+    "base64": _block_shape("a document source", "type media_type", uncounted="data", effect=_hide_document),
+    "url": _block_shape("a document source", "type url", effect=_hide_document),
+    "file": _block_shape("a document source", "type file_id", effect=_hide_document),
 }
 _CITATIONS: Rule = as_json  # places in documents that the body holds, as text
 BLOCKS = {
-    "text": shape("a text block", "type text", {**_MARKED, "citations": _CITATIONS}),
-    "image": shape(
+    "text": _block_shape("a text block", "type text", {**_MARKED, "citations": _CITATIONS}),
+    "image": _block_shape(
         "an image block",
         "type",
         {**_MARKED, "source": variant(_IMAGE_SOURCES, {}, "image source"), "transformations": scalars},
         effect=_count_image,
     ),
-    "document": shape(
+    "document": _block_shape(
         "a document block",
         "type title context",
         {**_MARKED, "source": variant(_DOCUMENT_SOURCES, {}, "document source"), "citations": scalars},
+        effect=_hide_sourceless,
     ),
-    "search_result": shape(
+    "search_result": _block_shape(
         "a search_result block", "type source title", {**_MARKED, "content": _blocks, "citations": scalars}
     ),
-    "thinking": shape("a thinking block", "type thinking signature"),
-    "redacted_thinking": shape("a redacted_thinking block", "type data"),
-    "tool_use": shape(
-        "a tool_use block", "type id name toolset_name", {**_MARKED, "input": as_json, "caller": scalars}
+    "thinking": _block_shape("a thinking block", "type thinking signature"),
+    "redacted_thinking": _block_shape("a redacted_thinking block", "type data"),
+    "tool_use": _block_shape(
+        "a tool_use block", "type id name toolset_name input", {**_MARKED, "input": as_json, "caller": scalars}
     ),
-    "tool_result": shape(
-        "a tool_result block", "type tool_use_id is_error toolset_name", {**_MARKED, "content": _blocks}
+    "tool_result": _block_shape(
+        "a tool_result block", "type tool_use_id is_error toolset_name content", {**_MARKED, "content": _blocks}
     ),
-    "tool_reference": shape("a tool_reference block", "type tool_name", _MARKED, effect=_expand),
+    "tool_reference": _block_shape("a tool_reference block", "type tool_name", _MARKED, effect=_expand),
 }
 _block = variant(BLOCKS, _SERVER_BLOCKS, "content block")
 
@@ -209,6 +235,8 @@ def _refuse_credit(value: object, tally: Tally) -> None:
     unpriced('"fallback_credit_token" as an object (the provider may run the prompt again)')
 
 
+# Values that may be plain too: "all", or a number.
+_EDIT_FIELDS = "type trigger keep clear_at_least clear_tool_inputs exclude_tools"
 _EDIT_RULES: Mapping[str, Rule] = {
     "trigger": scalars,
     "keep": scalars,
@@ -217,16 +245,18 @@ _EDIT_RULES: Mapping[str, Rule] = {
     "exclude_tools": scalars,
 }
 _EDITS = {  # both only take something away
-    "clear_tool_uses_20250919": shape("a context edit", "type", _EDIT_RULES),
-    "clear_thinking_20251015": shape("a context edit", "type", _EDIT_RULES),
+    "clear_tool_uses_20250919": shape("a context edit", _EDIT_FIELDS, _EDIT_RULES),
+    "clear_thinking_20251015": shape("a context edit", _EDIT_FIELDS, _EDIT_RULES),
 }
 _EDIT = variant(
     _EDITS, {"compact_": "the provider summarizes the conversation, in a sampling of its own"}, "context edit"
 )
-_CONTEXT_MANAGEMENT = shape("context_management", "", {"edits": each(_EDIT, "context_management.edits")})
-_THINKING = shape("thinking", "type budget_tokens display", {"block_binding": scalars})
-_OUTPUT_CONFIG = shape("output_config", "effort", {"format": skip, "task_budget": scalars})
-_MESSAGE = shape("a message", "role clear_at", {"content": _blocks, "output_config": scalars})
+_CONTEXT_MANAGEMENT = shape(
+    "context_management", "", {"edits": each(_EDIT, "context_management.edits")}, unknown=Unknown.REFUSE
+)
+_THINKING = shape("thinking", "type budget_tokens display", {"block_binding": scalars}, unknown=Unknown.REFUSE)
+_OUTPUT_CONFIG = shape("output_config", "effort", {"format": skip, "task_budget": scalars}, unknown=Unknown.REFUSE)
+_MESSAGE = shape("a message", "role clear_at content", {"content": _blocks, "output_config": scalars})
 
 
 def _messages(value: object, tally: Tally) -> None:
@@ -236,7 +266,8 @@ def _messages(value: object, tally: Tally) -> None:
 
 REQUEST = shape(
     "the request",
-    "model max_tokens stream temperature top_p top_k service_tier speed inference_geo user_profile_id workspace_id",
+    "model max_tokens stream temperature top_p top_k service_tier speed inference_geo user_profile_id workspace_id "
+    "system fallback_credit_token",
     {
         "tools": _check_tools,
         "messages": _messages,

@@ -3,6 +3,9 @@
 `input_tokens` leaves cache reads and writes out; `output_tokens` includes thinking. `message_start` states the input,
 its output is a placeholder; `message_delta` states running totals, so the last replaces. `iterations` lists the passes
 of a reply that ran several, some on other models: compaction and advisor passes stand nowhere else.
+What is relayed can be less than what is billed. The text of thinking may be a summary, which nothing in the reply tells
+from the whole, and no known `thinking.display` of a request relays the whole: all thinking counts as hidden. The input
+of a tool is kept back by the provider until a part of it is whole: what a cut took away of it cannot be seen here.
 Source: the provider's Messages and streaming references, `usage` object, read 2026-11.
 """
 
@@ -16,17 +19,21 @@ from lockpin_core.call import Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
+    WholeBody,
     count,
     error_type,
     json_bytes,
     members,
     read_object,
+    term,
     text_bytes,
     word,
 )
 from lockpin_core.wire.sse import Event, SseReader
 
 _INPUT_SIDE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_THINKING = ("thinking", "redacted_thinking")
+_THINKING_DELTAS = ("thinking_delta", "signature_delta")
 _SPLIT = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 
 
@@ -40,14 +47,15 @@ class _Message:
     terms: Terms = field(default_factory=Terms)
     start: dict[str, Any] = field(default_factory=dict)  # usage of the first event, or of the whole message
     last: dict[str, Any] = field(default_factory=dict)  # running totals since
-    final: bool = False  # the running totals are the last ones
+    totalled: bool = False  # nothing was generated since they were stated
+    final: bool = False  # they are the last ones
     ended: bool = False
     stop_reason: str | None = None
     error: str | None = None
     generated: int = 0
     delivered: bool = False
-    thinking: set[int] = field(default_factory=set)  # blocks of thinking
-    relayed: set[int] = field(default_factory=set)  # those whose text was relayed
+    thinking: bool = False
+    lost: bool = False  # an event was too long to be read
     readable: bool = True
 
     def open(self, message: dict[str, Any]) -> None:
@@ -59,31 +67,48 @@ class _Message:
 
     def note_terms(self, usage: dict[str, Any]) -> None:
         """Take what changes the rates; later words win."""
-        tier, speed, geo = (word(usage.get(key)) for key in ("service_tier", "speed", "inference_geo"))
+        tier, speed, geo = (term(usage.get(key)) for key in ("service_tier", "speed", "inference_geo"))
         self.terms = Terms(tier or self.terms.tier, speed or self.terms.speed, geo or self.terms.geo)
 
-    def block(self, index: int, block: dict[str, Any]) -> None:
+    def block(self, block: dict[str, Any]) -> None:
         """Take a content block: whole, or as it starts."""
         kind = block.get("type")
-        size = text_bytes(block.get("text"), block.get("thinking"), block.get("data"))
-        if kind in ("thinking", "redacted_thinking"):
-            self.thinking.add(index)
-            if kind == "thinking" and block.get("thinking"):
-                self.relayed.add(index)
+        size = text_bytes(*(block.get(key) for key in ("text", "thinking", "data", "name", "server_name")))
+        self.thinking = self.thinking or kind in _THINKING
         for key in ("input", "content"):
-            if block.get(key):
+            if block.get(key) is not None:
                 size += json_bytes(block[key])
-        self.generated += size
-        self.delivered = self.delivered or size > 0 or kind != "text"
+        self._note_output(size, is_output=size > 0 or kind != "text")
 
-    def delta(self, index: int, delta: dict[str, Any]) -> None:
+    def delta(self, delta: dict[str, Any]) -> None:
         """Take a piece of a content block."""
-        thinking = delta.get("thinking")
-        size = text_bytes(delta.get("text"), delta.get("partial_json"), thinking, delta.get("content"))
-        if thinking:
-            self.relayed.add(index)
+        self.thinking = self.thinking or delta.get("type") in _THINKING_DELTAS
+        size = text_bytes(*(delta.get(key) for key in ("text", "partial_json", "thinking", "content")))
+        self._note_output(size, is_output=size > 0)
+
+    def lose(self) -> None:
+        """Take note of an event that is not here: it may have been any."""
+        self.lost = True
+        self._note_output(0, is_output=True)
+
+    def take_totals(self, usage: dict[str, Any], delta: dict[str, Any]) -> None:
+        """Take running totals. They are the last ones once the message has a reason to have stopped."""
+        self.last.update({key: value for key, value in usage.items() if value is not None})
+        self.note_terms(usage)
+        self.stop_reason = word(delta.get("stop_reason")) or self.stop_reason
+        self.totalled = self.totalled or usage.get("output_tokens") is not None
+        self.final = self.final or (self.totalled and bool(delta.get("stop_reason")))
+
+    def end(self) -> None:
+        """Take the end of the message: totals after which nothing came are the last ones."""
+        self.ended = True
+        self.final = self.final or self.totalled
+
+    def _note_output(self, size: int, *, is_output: bool) -> None:
         self.generated += size
-        self.delivered = self.delivered or size > 0
+        if is_output:
+            self.delivered = True
+            self.totalled = self.final = False  # totals that were stated before leave this out
 
     def reading(self) -> Reading:
         """Say what is known now."""
@@ -94,7 +119,7 @@ class _Message:
             terms=self.terms,
             upstream_id=self.id,
             generated_bytes=self.generated,
-            hidden_thinking=bool(self.thinking - self.relayed),
+            hidden_thinking=self.thinking,
             delivered=self.delivered,
             error=self.error,
             stopped_at_limit=self.stop_reason == "max_tokens",
@@ -103,10 +128,15 @@ class _Message:
             portions = self._portions()
         except UnreadableCount:
             return facts
-        is_zero = not any(prompt_tokens(portion.usage) + output_tokens(portion.usage) for portion in portions)
+        output = sum(output_tokens(portion.usage) for portion in portions)
         has_prompt = any(prompt_tokens(portion.usage) for portion in portions)
-        complete = self.final and bool(portions) and not (is_zero and self.delivered)
-        return replace(facts, portions=portions, complete=complete, prompt_stated=has_prompt)
+        complete = self.final and self._states_prompt() and (output > 0 or not self.delivered)
+        return replace(facts, portions=portions, complete=complete, prompt_stated=has_prompt and not self.lost)
+
+    def _states_prompt(self) -> bool:
+        """Say whether the input was stated, be it as 0; what a lost event may have stated of it does not count."""
+        places = (self.start,) if self.lost else (self.start, self.last)
+        return any(usage.get(key) is not None for usage in places for key in _INPUT_SIDE)
 
     def _portions(self) -> tuple[Portion, ...]:
         if not self.start and not self.last:
@@ -163,15 +193,15 @@ class MessageScanner:
     __slots__ = ("_asked", "_body")
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, bytearray()
+        self._asked, self._body = asked, WholeBody(asked)
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the body."""
-        self._body += chunk
+        self._body.feed(chunk)
 
     def result(self) -> Reading:
         """Read the body as far as it came."""
-        found = read_object(bytes(self._body))
+        found = self._body.read()
         message = _new(self._asked)
         if found is None:
             message.readable = False
@@ -182,8 +212,8 @@ class MessageScanner:
             return message.reading()
         message.open(found)
         content = found.get("content")
-        for index, block in enumerate(content if isinstance(content, list) else ()):
-            message.block(index, members(block))
+        for block in content if isinstance(content, list) else ():
+            message.block(members(block))
         message.final = message.start.get("output_tokens") is not None
         return message.reading()
 
@@ -213,31 +243,22 @@ class MessageStreamScanner:
 
 def _take(message: _Message, event: Event) -> None:
     """Take one event of a stream; unknown ones pass."""
+    if event.is_lost:
+        return message.lose()
     found = read_object(event.data)
     if found is None:
-        return
-    index = found.get("index")
-    place = index if isinstance(index, int) else -1
+        return None
     match found.get("type") or event.name.decode("ascii", "replace"):
         case "content_block_delta":
-            message.delta(place, members(found.get("delta")))
+            message.delta(members(found.get("delta")))
         case "content_block_start":
-            message.block(place, members(found.get("content_block")))
+            message.block(members(found.get("content_block")))
         case "message_start":
             message.open(members(found.get("message")))
         case "message_delta":
-            _take_totals(message, members(found.get("usage")), members(found.get("delta")))
+            message.take_totals(members(found.get("usage")), members(found.get("delta")))
         case "message_stop":
-            message.ended = True
-            message.final = message.final or message.last.get("output_tokens") is not None
+            message.end()
         case "error":
             message.error = error_type(found.get("error") or found, "type", "code")
-
-
-def _take_totals(message: _Message, usage: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Take running totals. They are the last ones once the message has a reason to have stopped."""
-    message.last.update({key: value for key, value in usage.items() if value is not None})
-    message.note_terms(usage)
-    message.stop_reason = word(delta.get("stop_reason")) or message.stop_reason
-    if delta.get("stop_reason") and message.last.get("output_tokens") is not None:
-        message.final = True
+    return None

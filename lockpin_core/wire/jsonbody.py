@@ -1,4 +1,4 @@
-"""Request bodies as JSON: read strictly, changed by splicing. Knows JSON; knows no field of any format.
+"""Request bodies as JSON, read strictly. Knows JSON; knows no field of any format.
 
 Reading is stricter than providers are: where two parsers could read one body differently (duplicate keys, NaN,
 overflowing numbers, other encodings), the price could be of another request than the one that is answered.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from lockpin_core.call import Layout
 from lockpin_core.errors import WireError
+from lockpin_core.wire.textsize import sizes, utf8_size
 
 MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
+MAX_WORD = 256  # characters of a model, a tier or a region
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
@@ -35,15 +37,22 @@ class Body:
 
     text: str
     members: Mapping[str, object]
-    spans: Mapping[str, tuple[int, int]]
+    spans: Mapping[str, tuple[int, int]]  # in characters
+    raw_size: int  # bytes of the text
 
     def size(self, key: str) -> int:
         """Give the UTF-8 bytes of a member's value as it was written, or of its NFC where that is longer."""
         start, end = self.spans[key]
-        text = self.text[start:end]
-        if text.isascii():
-            return end - start
-        return max(len(text.encode()), len(unicodedata.normalize("NFC", text).encode()))
+        return sizes([self.text[start:end]])[1]
+
+    def layout(self, keys: Collection[str] | None = None) -> Layout:
+        """Say where members stand in the body's bytes; `keys` None: every member."""
+        spans = self.spans if keys is None else {key: self.spans[key] for key in keys if key in self.spans}
+        opening = _skip(self.text, 0) + 1
+        if not self.text.isascii():
+            byte = _byte_places(self.text, self.raw_size, {place for span in spans.values() for place in span})
+            spans = {key: (byte[start], byte[end]) for key, (start, end) in spans.items()}
+        return Layout(self.raw_size, opening, not self.members, spans)
 
 
 def read_body(body: bytes) -> Body:
@@ -64,7 +73,33 @@ def read_body(body: bytes) -> Body:
         raise WireError("the body has a number that is too large") from None
     if _skip(text, end) != len(text):
         raise WireError(f"the body goes on after its JSON object, at character {end}")
-    return Body(text, members, spans)
+    return Body(text, members, spans, len(body))
+
+
+def read_known(body: bytes) -> Body:
+    """Read the members of a JSON object that was read strictly before."""
+    text = body.decode()
+    members, spans, _ = _read_object(text, _skip(text, 0), _FAST)
+    return Body(text, members, spans, len(body))
+
+
+def model_name(value: object) -> str:
+    """Read the name of a model. Raises WireError."""
+    if type(value) is not str or not value:
+        raise WireError(f"model is {'empty' if value == '' else shown(value)}; the name of a model is needed")
+    plain_word(value, "model")
+    return value
+
+
+def plain_word(value: object, field: str) -> str | None:
+    """Read a name that goes on to prices, books and headers; null is absent. Raises WireError on anything else."""
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise WireError(f"{field} is {shown(value)}; a string is allowed")
+    if len(value) > MAX_WORD or not value.isprintable():
+        raise WireError(f"{field} is not printable text of at most {MAX_WORD} characters, which alone is allowed")
+    return value
 
 
 def whole(value: object, field: str, *, low: int = 0, high: int = MAX_LIMIT) -> int | None:
@@ -104,36 +139,6 @@ def json_text(value: object) -> str:
     return _ENCODE(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """A JSON object as text, to change members of without touching another character."""
-
-    text: str
-    at: int  # where the object begins
-    spans: Mapping[str, tuple[int, int]]
-
-    @classmethod
-    def of(cls, text: str) -> Splice:
-        """Find the members. The text was read strictly before."""
-        at = _skip(text, 0)
-        return cls(text, at, _read_object(text, at, _FAST)[1])
-
-    def get(self, key: str) -> str | None:
-        """Give the text of a member's value; None where there is no such member."""
-        return self.text[slice(*self.spans[key])] if key in self.spans else None
-
-    def having(self, values: Mapping[str, str]) -> str:
-        """Give the text with these members set to these JSON texts: replaced where they are, else put first."""
-        edits = [(*self.spans[key], value) for key, value in values.items() if key in self.spans]
-        absent = [f"{json.dumps(key)}:{value}" for key, value in values.items() if key not in self.spans]
-        if absent:
-            edits.append((self.at + 1, self.at + 1, ",".join(absent) + ("," if self.spans else "")))
-        text = self.text
-        for start, end, new in sorted(edits, reverse=True):
-            text = text[:start] + new + text[end:]
-        return text
-
-
 def _read_object(
     text: str, at: int, decoder: json.JSONDecoder
 ) -> tuple[dict[str, object], dict[str, tuple[int, int]], int]:
@@ -157,6 +162,18 @@ def _read_object(
         if text[at : at + 1] != ",":
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
         at = _skip(text, at + 1)
+
+
+def _byte_places(text: str, size: int, places: Iterable[int]) -> dict[int, int]:
+    """Turn places in a text into places in its `size` bytes, each counted from the nearest known one."""
+    found: dict[int, int] = {}
+    at = byte = 0
+    for place in sorted(places):
+        is_near = place - at <= len(text) - place
+        byte = byte + utf8_size(text, at, place) if is_near else size - utf8_size(text, place)
+        found[place] = byte
+        at = place
+    return found
 
 
 def _read_key(text: str, at: int, decoder: json.JSONDecoder) -> tuple[str, int]:

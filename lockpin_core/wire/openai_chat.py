@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.jsonbody import Body, Splice, json_text, read_body, shown, whole
+from lockpin_core.wire.jsonbody import Body, model_name, plain_word, read_body, shown, shown_name, whole
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
 _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b")  # these search the web on every call, asked or not
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_TOUCHED = (*_LIMITS, "stream_options")  # what `rewrite` may change
 MAX_CHOICES = 128  # what the provider accepts as `n`
 
 
@@ -41,19 +44,26 @@ class OpenAIChat:
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
 
-    def rewrite(self, request: Request, change: Rewrite, *, output_field: str = "max_completion_tokens") -> bytes:
+    def rewrite(
+        self,
+        request: Request,
+        change: Rewrite,
+        *,
+        output_field: str = "max_completion_tokens",
+        parsed: Parsed | None = None,
+    ) -> bytes:
         """Set the output limit, in the field that the request has or else in `output_field`, and ask for usage."""
         if change == Rewrite():
             return request.body
-        body = Splice.of(request.body.decode())
+        body = Splice.of(request.body, parsed.layout if parsed is not None and output_field in _TOUCHED else None)
         values = {}
         if change.max_output is not None:
-            values[_limit_field(body, output_field)] = str(change.max_output)
+            values[_limit_field(body, output_field)] = b"%d" % change.max_output
         if change.ask_usage:
-            options = body.get("stream_options") or "{}"
-            given = Splice.of(options if options.startswith("{") else "{}")
-            values["stream_options"] = given.having({"include_usage": "true"})
-        return body.having(values).encode()
+            options = body.get("stream_options") or b"{}"
+            given = Splice.of(options if options.startswith(b"{") else b"{}")
+            values["stream_options"] = given.having({"include_usage": b"true"})
+        return body.having(values)
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says how many choices and which cache lifetime were asked for."""
@@ -75,15 +85,14 @@ class OpenAIChat:
 
 def _limit_field(body: Splice, output_field: str) -> str:
     """Choose the field that the client used, first one with a value, else one that is null."""
-    used = [field for field in ("max_completion_tokens", "max_tokens") if field in body.spans]
-    return next((field for field in used if body.get(field) != "null"), used[0] if used else output_field)
+    used = [field for field in _LIMITS if body.get(field) is not None]
+    return next((field for field in used if body.get(field) != b"null"), used[0] if used else output_field)
 
 
 def _parse(body: Body) -> Parsed:
     members = body.members
-    model, messages, streamed = members.get("model"), members.get("messages"), members.get("stream")
-    if type(model) is not str or not model:
-        raise WireError(f"model is {shown(model) if model != '' else 'empty'}; the name of a model is needed")
+    model = model_name(members.get("model"))
+    messages, streamed = members.get("messages"), members.get("stream")
     if _SEARCH_MODEL.search(model):
         unpriced("a model that searches the web, for a fee and with results as input,")
     if type(messages) is not list:
@@ -108,13 +117,13 @@ def _parse(body: Body) -> Parsed:
         asks_usage=streamed is not True or _asks_usage(members.get("stream_options")),
         prompt_units=_prompt_units(members, tally),
         output_units=_output_units(members),
-        terms=Terms(tier=_word(members, "service_tier")),
+        terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
+        layout=body.layout(_TOUCHED),
     )
 
 
 def _limit(members: Mapping[str, object]) -> int | None:
-    newer = whole(members.get("max_completion_tokens"), "max_completion_tokens")
-    older = whole(members.get("max_tokens"), "max_tokens")
+    newer, older = (whole(members.get(field), field) for field in _LIMITS)
     if newer is not None and older is not None:
         raise WireError("max_completion_tokens and max_tokens are both set; one of them is allowed")
     return older if newer is None else newer
@@ -143,29 +152,23 @@ def _prompt_units(members: Mapping[str, object], tally: Tally) -> frozenset[Unit
     """Say what prompt tokens may be billed as. Newer models write prompts to the cache without being asked."""
     options = members.get("prompt_cache_options")
     mode = options.get("mode") if type(options) is dict else None
-    retention = _word(members, "prompt_cache_retention")
+    retention = plain_word(members.get("prompt_cache_retention"), "prompt_cache_retention")
     if retention == "24h":
         tally.prompt_units |= {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H}
     elif retention not in (None, "in_memory", "in-memory"):
-        unpriced(f"prompt_cache_retention {json_text(retention[:40])}")
+        unpriced(f"prompt_cache_retention {shown_name(retention)}")
     if mode == "explicit" and not tally.breakpoints:
         return frozenset(tally.prompt_units - {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H})
     return frozenset(tally.prompt_units | {Unit.CACHE_WRITE_30M})
 
 
 def _output_units(members: Mapping[str, object]) -> frozenset[Unit]:
+    """Say what output tokens may be billed as. A reply may sound where the request only says how it is to sound."""
     modalities = members.get("modalities")
-    if modalities is None:
-        return frozenset({Unit.OUTPUT})
-    if type(modalities) is not list:
+    if modalities is not None and type(modalities) is not list:
         raise WireError(f"modalities is {shown(modalities)}; a list is allowed")
-    if any(item not in ("text", "audio") for item in modalities):
+    asked = modalities or []
+    if any(item not in ("text", "audio") for item in asked):
         unpriced("a reply in a modality other than text and audio")
-    return frozenset({Unit.OUTPUT, Unit.AUDIO_OUT} if "audio" in modalities else {Unit.OUTPUT})
-
-
-def _word(members: Mapping[str, object], key: str) -> str | None:
-    value = members.get(key)
-    if value is not None and type(value) is not str:
-        raise WireError(f"{key} is {shown(value)}; a string is allowed")
-    return value
+    is_audible = "audio" in asked or members.get("audio") is not None
+    return frozenset({Unit.OUTPUT, Unit.AUDIO_OUT} if is_audible else {Unit.OUTPUT})

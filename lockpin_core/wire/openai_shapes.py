@@ -11,7 +11,7 @@ from typing import cast
 
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
-from lockpin_core.wire.tally import Rule, Tally, as_json, each, scalars, shape, skip, unpriced, variant
+from lockpin_core.wire.tally import Rule, Tally, Unknown, as_json, each, scalars, shape, skip, unpriced, variant
 
 _REFUSED_FIELDS = {
     "web_search_options": "the provider searches the web, for a fee and with results as input",
@@ -21,7 +21,23 @@ _REFUSED_FIELDS = {
     "search_parameters": "the provider searches the web, for a fee and with results as input",
     "deferred": "the reply comes later, by another call",
     "background": "the reply comes later, by another call",
+    "previous_response_id": "the provider keeps the conversation, so the body does not show it",
+    "conversation": "the provider keeps the conversation, so the body does not show it",
+    "prompt": "the provider keeps the prompt, so the body does not show it",
+    "reasoning_mode": "the provider may work more than the output limit says",
+    "reasoning_max_tokens": "reasoning may be billed beside the output limit",
+    "reasoning_budget": "reasoning may be billed beside the output limit",
+    "thinking_budget": "reasoning may be billed beside the output limit",
+    "enable_thinking": "reasoning may be billed beside the output limit",
+    "enable_search": "the provider searches the web, for a fee and with results as input",
 }
+_REFUSED_REASONING = {
+    "max_tokens": "reasoning may be billed beside the output limit",
+    "budget_tokens": "reasoning may be billed beside the output limit",
+    "context": "the provider may add reasoning of earlier turns as input",
+}
+# Folded names of plain fields that nobody knows and that sound like work that costs.
+_WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
 _REFUSED_PARTS = {
     "video": "its tokens are not known from its bytes",
 }
@@ -75,6 +91,12 @@ def _hide_audio(value: object, tally: Tally) -> None:
     tally.prompt_units.add(Unit.AUDIO_IN)
 
 
+def _standard_mode(value: object, tally: Tally) -> None:
+    mode = cast("dict[str, object]", value).get("mode")
+    if mode not in (None, "standard"):
+        unpriced(f'"mode" of reasoning as {shown_name(mode)} (the provider may work more than the output limit says)')
+
+
 def _parts(value: object, tally: Tally) -> None:
     """Read a list of content parts."""
     for part in value if type(value) is list else (value,):
@@ -96,19 +118,28 @@ def _checked(rule: Rule) -> Rule:
     return read
 
 
-_BREAKPOINT = shape("prompt_cache_breakpoint", "mode ttl")
-_MARKER = shape("cache_control", "type ttl")
+_BREAKPOINT = shape("prompt_cache_breakpoint", "mode ttl", unknown=Unknown.REFUSE)
+_MARKER = shape("cache_control", "type ttl", unknown=Unknown.REFUSE)
 _MARKED: Mapping[str, Rule] = {"prompt_cache_breakpoint": _breakpoint, "cache_control": _marker}
 
-_IMAGE_URL = shape("image_url", "detail", uncounted="url")
+_IMAGE_URL = shape("image_url", "detail", uncounted="url", unknown=Unknown.HIDE)
 _FILE = shape("file", "file_id filename", uncounted="file_data")
 _AUDIO = shape("input_audio", "format", uncounted="data")
+# What is unknown in a part may stand for input that is elsewhere. Some hosts take an image or a sound as plain text.
 PARTS = {
-    "text": shape("a text part", "type text", _MARKED),
-    "refusal": shape("a refusal part", "type refusal", _MARKED),
-    "image_url": shape("an image part", "type", {**_MARKED, "image_url": _IMAGE_URL.read}, effect=_count_image),
+    "text": shape("a text part", "type text id", _MARKED, unknown=Unknown.HIDE),
+    "refusal": shape("a refusal part", "type refusal", _MARKED, unknown=Unknown.HIDE),
+    "image_url": shape(
+        "an image part",
+        "type image_url",
+        {**_MARKED, "image_url": _IMAGE_URL.read},
+        unknown=Unknown.HIDE,
+        effect=_count_image,
+    ),
     "file": shape("a file part", "type", {**_MARKED, "file": _FILE.read}, effect=_hide_file),
-    "input_audio": shape("an audio part", "type", {**_MARKED, "input_audio": _AUDIO.read}, effect=_hide_audio),
+    "input_audio": shape(
+        "an audio part", "type input_audio", {**_MARKED, "input_audio": _AUDIO.read}, effect=_hide_audio
+    ),
 }
 _part = variant(PARTS, _REFUSED_PARTS, "content part")
 
@@ -116,7 +147,7 @@ _CALL_RULES: Mapping[str, Rule] = {"function": scalars, "custom": scalars, "extr
 _CALLS = {kind: shape("a tool call", "id type index", _CALL_RULES) for kind in ("function", "custom")}
 _MESSAGE = shape(
     "a message",
-    "role name refusal tool_call_id reasoning_content reasoning prefix partial",
+    "role name refusal tool_call_id reasoning_content reasoning prefix partial content reasoning_details annotations",
     {
         **_MARKED,
         "content": _parts,
@@ -152,23 +183,32 @@ def _cache_options(value: object, tally: Tally) -> None:
     _ask_write(cast("dict[str, object]", value).get("ttl"), tally)
 
 
-_CACHE_OPTIONS = shape("prompt_cache_options", "mode ttl")
+_CACHE_OPTIONS = shape("prompt_cache_options", "mode ttl", unknown=Unknown.REFUSE)
 _POLICY = shape("moderation.policy", "", {"input": scalars, "output": scalars})
 _MODERATION = shape("moderation", "model", {"policy": _POLICY.read})
 _ALLOWED_TOOLS = shape("tool_choice.allowed_tools", "mode", {"tools": as_json})
 _TOOL_CHOICE = shape(
-    "tool_choice", "type", {"function": scalars, "custom": scalars, "allowed_tools": _ALLOWED_TOOLS.read}
+    "tool_choice", "type name", {"function": scalars, "custom": scalars, "allowed_tools": _ALLOWED_TOOLS.read}
 )
 _PREDICTION = shape("prediction", "type content", {"content": _parts})
 _VOICE = shape("audio", "format voice", {"voice": scalars})
-# Effort spends inside the output limit; `max_tokens` and `mode` of other vendors' forms are not known to.
-_REASONING = shape("reasoning", "effort enabled exclude summary")
+# Effort spends inside the output limit; limits and modes of their own are not known to.
+_REASONING = shape(
+    "reasoning",
+    "effort enabled exclude summary generate_summary mode",
+    refused=_REFUSED_REASONING,
+    unknown=Unknown.REFUSE,
+    effect=_standard_mode,
+)
+# On or off, on hosts whose models think inside the output limit.
+_THINKING = shape("thinking", "type budget_tokens clear_thinking keep", unknown=Unknown.REFUSE)
 
 REQUEST = shape(
     "the request",
     "model max_completion_tokens max_tokens n best_of stream temperature top_p frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention reasoning_effort verbosity service_tier store "
-    "logprobs top_logprobs parallel_tool_calls",
+    "logprobs top_logprobs parallel_tool_calls include_reasoning reasoning_format reasoning_split "
+    "reasoning_summary separate_reasoning tool_choice function_call stop",
     {
         "messages": _messages,
         "tools": _checked(each(variant(TOOLS, _REFUSED_TOOLS, "tool"), "tools")),
@@ -185,12 +225,13 @@ REQUEST = shape(
         "prompt_cache_options": _cache_options,
         "stop": scalars,
         "stream_options": scalars,
-        "thinking": scalars,  # on or off, on hosts whose models think inside the output limit
+        "thinking": _THINKING.read,
         "reasoning": _REASONING.read,
         "usage": scalars,  # asks for more figures in the reply
         "chat_template_kwargs": scalars,  # of servers that run open models
         "stop_token_ids": scalars,
     },
     refused=_REFUSED_FIELDS,
+    wary=_WARY,
 )
 SCHEMA_FIELDS = ("tools", "functions", "response_format")  # counted by their bytes as they were written

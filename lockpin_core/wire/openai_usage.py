@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
-from lockpin_core.usage import Unit, nonzero, output_tokens, prompt_tokens
+from lockpin_core.usage import Unit, nonzero, output_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
+    WholeBody,
     count,
     error_type,
     first_count,
     json_bytes,
     members,
     read_object,
+    term,
     text_bytes,
     word,
 )
@@ -113,7 +115,8 @@ class _Chat:
     id: str | None = None
     tier: str | None = None
     usage: dict[str, Any] | None = None  # the last one stated
-    final: bool = False
+    after_all: bool = False  # it was stated when every choice had finished
+    alone: bool = False  # it was stated on a chunk without choices
     ended: bool = False
     seen: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
@@ -129,20 +132,31 @@ class _Chat:
             self.error = error_type(found["error"], "type", "code")
         self.model = word(found.get("model")) or self.model
         self.id = word(found.get("id")) or self.id
-        self.tier = word(found.get("service_tier")) or self.tier
+        self.tier = term(found.get("service_tier")) or self.tier
         listed = found.get("choices")
-        choices = listed if isinstance(listed, list) else []
-        inner = None
-        for choice in map(members, choices):
-            self._choice(choice)
-            inner = choice.get("usage") or inner
+        choices = [members(choice) for choice in listed] if isinstance(listed, list) else []
+        grown = [self._choice(choice) for choice in choices]
+        inner = next((choice["usage"] for choice in reversed(choices) if choice.get("usage")), None)
         usage = found.get("usage") or inner or members(found.get("x_groq")).get("usage")
         if isinstance(usage, dict) and usage:
             self.usage = usage
-            self.tier = word(usage.get("service_tier")) or self.tier
-            self.final = not streamed or listed == [] or self._all_finished()
+            self.tier = term(usage.get("service_tier")) or self.tier
+            self.after_all = not streamed or self._all_finished()
+            self.alone = not choices
+        elif any(grown):
+            self._outdate()
 
-    def _choice(self, choice: dict[str, Any]) -> None:
+    def lose(self) -> None:
+        """Take note of an event that was too long to be read: it may have been any."""
+        self.delivered = True
+        self._outdate()
+
+    def _outdate(self) -> None:
+        """Take usage back that leaves out what came after it: it was a running figure."""
+        self.after_all = self.alone = False
+
+    def _choice(self, choice: dict[str, Any]) -> bool:
+        """Take one choice, and say whether something of it was delivered."""
         index = choice.get("index")
         place = index if isinstance(index, int) else 0
         self.seen.add(place)
@@ -153,10 +167,15 @@ class _Chat:
         message = members(choice.get("delta") or choice.get("message"))
         size = _generated(message)
         self.generated += size
-        self.delivered = self.delivered or size > 0
+        is_delivered = size > 0 or bool(message.get("images") or message.get("reasoning_details"))
+        self.delivered = self.delivered or is_delivered
+        return is_delivered
 
     def _all_finished(self) -> bool:
         return self.seen <= self.finished and len(self.finished) >= self.choices
+
+    def _is_final(self) -> bool:
+        return self.after_all or (self.alone and (self.ended or self._all_finished()))
 
     def reading(self) -> Reading:
         """Say what is known now."""
@@ -178,8 +197,7 @@ class _Chat:
             usage = normalised(self.usage, long_writes=self.long_writes, marked_writes=is_anthropic)
         except UnreadableCount:
             return facts
-        is_zero = not prompt_tokens(usage) + output_tokens(usage)
-        complete = self.final and not (is_zero and self.delivered)
+        complete = self._is_final() and (output_tokens(usage) > 0 or not self.delivered)
         return replace(facts, portions=(Portion(self.model, usage),), complete=complete)
 
 
@@ -212,16 +230,16 @@ class ChatScanner:
     __slots__ = ("_asked", "_body")
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, bytearray()
+        self._asked, self._body = asked, WholeBody(asked)
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the body."""
-        self._body += chunk
+        self._body.feed(chunk)
 
     def result(self) -> Reading:
         """Read the body as far as it came."""
         chat = _new(self._asked)
-        found = read_object(bytes(self._body))
+        found = self._body.read()
         if found is None:
             chat.readable = False
         else:
@@ -254,7 +272,9 @@ class ChatStreamScanner:
 
 
 def _take(chat: _Chat, event: Event) -> None:
-    if event.data.startswith(b"[DONE]"):
+    if event.is_lost:
+        chat.lose()
+    elif event.data.startswith(b"[DONE]"):
         chat.ended = True
     elif (found := read_object(event.data)) is not None:
         chat.take(found, streamed=True)

@@ -9,7 +9,10 @@ from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
 
 
 class Scanner(Protocol):
-    """Reads a passing reply in any chunking, with bounded memory (one event of at most 1 MiB); never raises."""
+    """Reads a passing reply in any chunking, with bounded memory; never raises.
+
+    It keeps one event of at most 1 MiB, or a JSON body: of at most 16 MiB where the call asked for a stream.
+    """
 
     def feed(self, chunk: bytes) -> None:
         """Take decoded bytes of the reply."""
@@ -44,10 +47,18 @@ class Wire(Protocol):
     def parse(self, request: Request) -> Parsed:
         """Read what price and policy need. Raises WireError and nothing else, whatever the bytes are."""
 
-    def rewrite(self, request: Request, change: Rewrite, *, output_field: str = "max_completion_tokens") -> bytes:
+    def rewrite(
+        self,
+        request: Request,
+        change: Rewrite,
+        *,
+        output_field: str = "max_completion_tokens",
+        parsed: Parsed | None = None,
+    ) -> bytes:
         """Give the body with just that change; every other byte stays as it was.
 
-        `output_field` is what the host calls the output limit of a request that has none.
+        `output_field` is what the host calls the output limit of a request that has none. `parsed` is what `parse` gave
+        for this request: with it the body is not read again, which would take as long as parsing it.
         """
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:

@@ -10,9 +10,14 @@ import math
 import re
 from typing import Any
 
+from lockpin_core.call import Parsed
+
 MAX_COUNT = 10**15  # no provider counts more tokens in a reply
+MAX_KEPT_BYTES = 16 << 20  # of a body that passes while the client has it already
+UNREADABLE = "unreadable"  # a tier, speed or region that no price table knows: the dearest counts
 
 _DIGITS = re.compile(r"[0-9]{1,16}(?:\.0+)?")
+_WORD = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")  # what goes on to prices, books and headers
 
 
 class UnreadableCount(Exception):
@@ -52,8 +57,13 @@ def first_count(*values: object) -> int:
 
 
 def word(value: object) -> str | None:
-    """Give a text that is not empty."""
-    return value if isinstance(value, str) and value else None
+    """Give a name of printable ASCII, at most 128 characters long; anything else was not said."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else None
+
+
+def term(value: object) -> str | None:
+    """Give a tier, speed or region; what is said and cannot be read is one that nobody knows."""
+    return None if value is None or value == "" else word(value) or UNREADABLE
 
 
 def text_bytes(*values: object) -> int:
@@ -75,8 +85,30 @@ def error_type(error: object, *keys: str) -> str | None:
         return None
     for key in keys:
         found = members(error).get(key)
-        if isinstance(found, str) and found:
-            return found[:100]
-        if isinstance(found, int) and not isinstance(found, bool):
-            return str(found)[:100]
+        name = word(str(found) if type(found) is int else found)
+        if name is not None:
+            return name
     return "error"
+
+
+class WholeBody:
+    """Collects a reply that is one JSON object."""
+
+    __slots__ = ("_kept", "_most", "_too_long")
+
+    def __init__(self, asked: Parsed | None) -> None:
+        # Where the call asked for a stream the reply passes as it comes, and is kept beside it only to be read.
+        self._most = MAX_KEPT_BYTES if asked is not None and asked.streamed else None
+        self._kept, self._too_long = bytearray(), False
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the body; a body that is too long is forgotten."""
+        if self._too_long:
+            return
+        self._kept += chunk
+        if self._most is not None and len(self._kept) > self._most:
+            self._kept, self._too_long = bytearray(), True
+
+    def read(self) -> dict[str, Any] | None:
+        """Read the body as far as it came; None where it is no object, or was too long."""
+        return read_object(bytes(self._kept))

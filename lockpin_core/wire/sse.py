@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-MAX_EVENT_BYTES = 1 << 20  # an unfinished event is kept up to here; a longer one is dropped
+MAX_EVENT_BYTES = 1 << 20  # an unfinished event is kept up to here; of a longer one is told that it was there
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -13,15 +13,18 @@ class Event(NamedTuple):
 
     name: bytes
     data: bytes
+    is_lost: bool = False  # it was too long and is not here
+
+
+LOST = Event(b"", b"", is_lost=True)
 
 
 class SseReader:
     """Turns chunks into complete events, however they are cut. Lines end in LF, CRLF or CR."""
 
-    __slots__ = ("_after_cr", "_buffer", "_first", "_skipping", "dropped")
+    __slots__ = ("_after_cr", "_buffer", "_first", "_skipping")
 
     def __init__(self) -> None:
-        self.dropped = False  # an event was too long and was left out
         self._buffer = bytearray()  # the unfinished event, line ends already LF
         self._after_cr = False  # the last chunk ended in CR: an LF now is the rest of that line end
         self._skipping = False  # inside an event that is too long
@@ -44,7 +47,9 @@ class SseReader:
 
     def pending(self) -> Event | None:
         """Give the unfinished event as if the stream ended here; it stays unfinished."""
-        if self._skipping or not self._buffer:
+        if self._skipping:
+            return LOST
+        if not self._buffer:
             return None
         block = bytes(self._buffer)
         return parse_event(block.removeprefix(_BOM) if self._first else block)
@@ -61,12 +66,12 @@ class SseReader:
         # One byte more: it may be the line end of an event that is just short enough.
         if len(self._buffer) > MAX_EVENT_BYTES + 1 or (self._skipping and len(self._buffer) > 1):
             del self._buffer[:-1]  # the last byte may be the first half of the blank line
-            self._skipping = self.dropped = True
+            self._skipping = True
 
     def _event(self, block: bytes) -> Event | None:
         if self._skipping or len(block) > MAX_EVENT_BYTES:
-            self._skipping, self._first, self.dropped = False, False, True
-            return None
+            self._skipping = self._first = False
+            return LOST
         if self._first:
             self._first = False
             block = block.removeprefix(_BOM)

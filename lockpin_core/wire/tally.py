@@ -1,13 +1,15 @@
 """What a request body holds, counted while its shape is checked. Knows no format: a format is given as shapes.
 
 A shape names every field that an object may have. A field with an object or a list in it must be known by name and
-says how it is checked; an unknown one is refused, for it could be a feature that costs. Unknown scalars pass: they are
-counted as text.
+says how it is checked; an unknown one is refused, for it could be a feature that costs, and so is a plain value where
+an object or a list belongs. Unknown plain values pass where they can only be text, which is counted; a name that sounds
+like a reference hides input; a shape may be warier than that.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import enum
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -16,8 +18,24 @@ from lockpin_core.call import Content
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Number, json_text, shown, shown_name
+from lockpin_core.wire.textsize import sizes
 
 type Rule = Callable[[object, Tally], None]
+
+# Folded names of fields that say where input is kept which the body does not show.
+_REFERENCE = re.compile(
+    r"(?:previous.*|conversation|thread|prompt|(?:cached?)?con(?:text|tent)|cached?|"
+    r"(?:input|output)?(?:file|image|video|audio|document|media|asset|attachment|item|object))"
+    r"(?:id|ids|ur[il]|urls|ref|reference|key|name|handle|data|source)|cachedcontent|url|uri"
+)
+
+
+class Unknown(enum.Enum):
+    """What becomes of an unknown field with a plain value."""
+
+    PASS = "pass"  # counted as text, or hides input where its name sounds like a reference
+    HIDE = "hide"  # a text may be a reference, whatever its name
+    REFUSE = "refuse"  # may be a feature that costs
 
 
 @dataclass(slots=True)
@@ -46,15 +64,7 @@ class Tally:
 
     def content(self) -> Content:
         """Give the counts."""
-        text = "\n".join(self.texts)
-        between = max(0, len(self.texts) - 1)
-        if text.isascii():
-            text_bytes = nfc_bytes = len(text) - between
-        else:
-            text_bytes = _utf8(text) - between
-            # A line feed composes with nothing, so the joined text has the same NFC as its parts.
-            is_nfc = unicodedata.is_normalized("NFC", text)
-            nfc_bytes = text_bytes if is_nfc else max(text_bytes, _utf8(unicodedata.normalize("NFC", text)) - between)
+        text_bytes, nfc_bytes = sizes(self.texts)
         strings = len(self.texts) + self.more_strings
         return Content(
             text_bytes,
@@ -77,7 +87,10 @@ class Shape:
     known: frozenset[str]
     refused: Mapping[str, str]  # fields that cannot be priced in this version, with what they are
     spelled: Mapping[str, str]  # folded name → name, of both
+    nested: frozenset[str]  # fields that must have an object or a list
     uncounted: frozenset[str] = frozenset()  # known fields that are no text for the model
+    unknown: Unknown = Unknown.PASS
+    wary: re.Pattern[str] | None = None  # of folded names: what is unknown and named so is refused
     effect: Rule | None = None  # what the object does beside being text
 
     def read(self, value: object, tally: Tally) -> None:
@@ -85,7 +98,7 @@ class Shape:
         if type(value) is not dict:
             raise WireError(f"{self.name} is {shown(value)}; an object is allowed")
         if not value.keys() <= self.known:
-            self._check_names(value)
+            self._check_names(value, tally)
         if self.effect is not None:
             self.effect(value, tally)
         if self.uncounted:
@@ -94,6 +107,8 @@ class Shape:
         texts.extend(value)
         for key, item in value.items():
             kind = type(item)
+            if key in self.nested and item is not None and kind is not dict and kind is not list:
+                raise WireError(f"{shown_name(key)} of {self.name} is {shown(item)}; an object or a list is allowed")
             if kind is str:
                 texts.append(item)
             elif kind is dict or kind is list:
@@ -105,15 +120,25 @@ class Shape:
             elif kind is not bool and item is not None:
                 texts.append(item.text if kind is Number else str(item))
 
-    def _check_names(self, value: Mapping[str, object]) -> None:
+    def _check_names(self, value: Mapping[str, object], tally: Tally) -> None:
         for key, item in value.items():
             if key in self.known:
                 continue
+            folded = fold(key)
             if key in self.refused:
                 if item is not None and item is not False and item != []:
                     unpriced(f"{shown_name(key)} ({self.refused[key]})")
-            elif meant := self.spelled.get(fold(key)):
+            elif meant := self.spelled.get(folded):
                 raise WireError(f"{self.name} has {shown_name(key)}; it is spelled {shown_name(meant)}")
+            elif item is not None and item is not False:
+                self._check_unknown(key, folded, item, tally)
+
+    def _check_unknown(self, key: str, folded: str, item: object, tally: Tally) -> None:
+        if self.unknown is Unknown.REFUSE or (self.wary is not None and self.wary.search(folded)):
+            refuse_unknown(f"field {shown_name(key)} of {self.name}")
+        may_refer = self.unknown is Unknown.HIDE and type(item) is str
+        if may_refer or (type(item) is not bool and _REFERENCE.fullmatch(folded)):
+            tally.hide("reference")
 
 
 def shape(
@@ -123,13 +148,27 @@ def shape(
     *,
     uncounted: str = "",
     refused: Mapping[str, str] | None = None,
+    unknown: Unknown = Unknown.PASS,
+    wary: str | None = None,
     effect: Rule | None = None,
 ) -> Shape:
-    """Make a shape; `fields` and `uncounted` are names with spaces between."""
-    rules, refused, left_out = rules or {}, refused or {}, frozenset(uncounted.split())
-    known = frozenset([*fields.split(), *rules, *left_out])
-    spelled = {fold(key): key for key in (*known, *refused)}
-    return Shape(name, rules, known, refused, spelled, left_out, effect)
+    """Make a shape; `fields` and `uncounted` are names with spaces between. A field in both `fields` and `rules` may
+    have a plain value or what its rule allows.
+    """
+    rules, refused, left_out, plain = rules or {}, refused or {}, frozenset(uncounted.split()), fields.split()
+    known = frozenset([*plain, *rules, *left_out])
+    return Shape(
+        name=name,
+        rules=rules,
+        known=known,
+        refused=refused,
+        spelled={fold(key): key for key in (*known, *refused)},
+        nested=frozenset(rules) - frozenset(plain),
+        uncounted=left_out,
+        unknown=unknown,
+        wary=None if wary is None else re.compile(wary),
+        effect=effect,
+    )
 
 
 def variant(kinds: Mapping[str, Shape], refused: Mapping[str, str], noun: str, default: str | None = None) -> Rule:
@@ -197,10 +236,6 @@ def unpriced(what: str) -> NoReturn:
 def fold(key: str) -> str:
     """Bring a name to the form in which careless readers compare names."""
     return key.casefold().replace("_", "").replace("-", "")
-
-
-def _utf8(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _strings(value: object) -> int:

@@ -71,7 +71,14 @@ def test_a_model_outside_the_filter_passes_unpriced(rig):
     assert ask(rig, {"model": "other-model"}).headers["x-lockpin-uncapped"] == "unpriced"
 
 
-TRICKS = ["/v1/messages;x", "/v1/messages%3bx", "/v1/messages%00", "/v1/messages%20", "/v1%5cmessages", "/v1/%252e/messages"]
+TRICKS = [
+    "/v1/messages;x",
+    "/v1/messages%3bx",
+    "/v1/messages%00",
+    "/v1/messages%20",
+    "/v1%5cmessages",
+    "/v1/%252e/messages",
+]
 
 
 @pytest.mark.parametrize("path", TRICKS)
@@ -170,7 +177,12 @@ def h2_connection(rig, count):
     gate = rig[1].home / f"gate-{count}-{wire.fileno()}"
     order = json.dumps({"body": json.dumps(REPLY), "head_gate": str(gate)})
     for index in range(count):
-        head = [(":method", "POST"), (":scheme", "https"), (":authority", "api.anthropic.com"), (":path", "/v1/messages")]
+        head = [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "api.anthropic.com"),
+            (":path", "/v1/messages"),
+        ]
         connection.send_headers(1 + 2 * index, [*head, ("x-origin", order)])
         connection.send_data(1 + 2 * index, body, end_stream=True)
     wire.sendall(connection.data_to_send())

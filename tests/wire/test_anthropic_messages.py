@@ -97,6 +97,22 @@ def test_absent_limit_is_none():
         {"Max_Tokens": 5},
         {"MODEL": "x"},
         {"toolS": []},
+        {"tools": "x"},
+        {"thinking": "enabled"},
+        {"output_config": "low"},
+        {"context_management": "compact"},
+        {"cache_control": "ephemeral"},
+        {"tools": [{"name": "x", "input_schema": {}, "cache_control": "1h"}]},
+        {"tools": [{"name": "x", "input_schema": {}, "allowed_callers": "code_execution_20250825"}]},
+        {"messages": [{"role": "user", "content": [{"type": "document", "source": "file_1"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": "https://x"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": "ephemeral"}]}]},
+        {"model": "m\ud800"},
+        {"model": "m\n"},
+        {"model": "m" * 257},
+        {"service_tier": "\udfff"},
+        {"speed": "fast\x00"},
+        {"inference_geo": "u" * 257},
     ],
 )
 def test_malformed_request_is_a_bad_request(fields: dict):
@@ -138,6 +154,9 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         ("brand_new", {"a": 1}),
         ("brand_new", ["a"]),
         ("thinking", {"type": "enabled", "new": {"a": 1}}),
+        ("thinking", {"type": "enabled", "new": "pro"}),
+        ("cache_control", {"type": "ephemeral", "new": 86400}),
+        ("output_config", {"new": "pro"}),
     ],
 )
 def test_field_that_cannot_be_bounded_is_unpriced(field: str, value: object):
@@ -234,6 +253,23 @@ def test_document_that_the_body_does_not_show_hides_input(source: dict):
 
     assert content.hidden == "document"
     assert content.text_bytes < 500
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "document"},
+        {"type": "document", "source": None},
+        {"type": "document", "file_id": "file_1"},
+        {"type": "document", "source": {"type": "text", "data": "x", "file_id": "file_1"}},
+        {"type": "image", "source": {"type": "url", "url": "https://x", "pages": "all"}},
+        {"type": "text", "text": "x", "file_id": "file_1"},
+        {"type": "tool_result", "tool_use_id": "t", "output_url": "https://x"},
+    ],
+)
+def test_reference_in_an_unknown_place_hides_input(block: dict):
+    assert parse_blocks(block).content.hidden is not None
+    assert parse(messages=[{"role": "user", "content": "x", "file_id": "file_1"}]).content.hidden == "reference"
 
 
 @pytest.mark.parametrize(
@@ -364,6 +400,23 @@ def test_thinking_budget_stays_below_the_limit():
     assert WIRE.rewrite(request(raw), Rewrite(max_output=8001)) == raw.replace(b"9000", b"8001")
     with pytest.raises(WireError):
         WIRE.rewrite(request(raw), Rewrite(max_output=1024))
+
+
+@pytest.mark.parametrize("limit", [4096, 8001, 2])
+def test_rewriting_with_the_parsed_request_gives_the_same_bytes(limit: int):
+    for members in (
+        '"messages": [{"role": "user", "content": "日本é"}], "model": "m"',
+        '"max_tokens" : 9000, "ü": 1, "model": "m", "messages": [ ]',
+        '"thinking": {"type": "enabled", "budget_tokens":1999}, "model": "m", "messages": [], "max_tokens": null',
+    ):
+        if limit == 2 and "thinking" in members:
+            continue
+        asks = request(f" {{ {members} }} ".encode())
+
+        fast = WIRE.rewrite(asks, Rewrite(limit), parsed=WIRE.parse(asks))
+
+        assert fast == WIRE.rewrite(asks, Rewrite(limit))
+        assert json.loads(fast)["max_tokens"] == limit
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def test_facts_beside_the_usage_are_read():
     assert reading.terms == Terms("standard", None, "global")
     assert reading.terminal
     assert reading.delivered
-    assert not reading.hidden_thinking
+    assert reading.hidden_thinking
     thinking, shown = "I should read the file first.", "Reading the file… 日本語"
-    tool = '{"path": "src/main.py"}'
+    tool = "read_file" + "{}" + '{"path": "src/main.py"}'
     assert reading.generated_bytes == len((thinking + shown + tool).encode())
 
 
@@ -217,9 +217,8 @@ def test_d05_cache_writes_are_split_by_lifetime():
         "cache_creation": {"ephemeral_5m_input_tokens": 600000, "ephemeral_1h_input_tokens": 400000},
         "output_tokens": 0,
     }
-    message = {"type": "message", "content": [{"type": "text", "text": "ok"}], "usage": usage}
 
-    reading = read(json.dumps(message).encode(), streamed=False)
+    reading = read(json.dumps({"type": "message", "content": [], "usage": usage}).encode(), streamed=False)
 
     assert reading.complete
     assert total(reading) == {Unit.CACHE_WRITE_5M: 600000, Unit.CACHE_WRITE_1H: 400000}
@@ -309,14 +308,16 @@ SIGNATURE = {"type": "content_block_delta", "index": 0, "delta": {"type": "signa
     [
         ([block("thinking", thinking="", signature="")], True),
         ([block("thinking", thinking="", signature=""), SIGNATURE], True),
-        ([block("thinking", thinking="", signature=""), thinking("hm")], False),
-        ([block("thinking", thinking=""), thinking("hm", index=1)], True),
+        ([block("thinking", thinking="", signature=""), thinking("hm")], True),
+        ([block("thinking", thinking="all of it, or a summary?")], True),
         ([block("redacted_thinking", data="xyz")], True),
-        ([block("redacted_thinking", data="xyz"), thinking("hm", index=1)], True),
-        ([block("text", text="")], False),
+        ([thinking("hm")], True),
+        ([SIGNATURE], True),
+        ([block("text", text=""), text("hm")], False),
+        ([block("tool_use", id="t", name="thinking", input={})], False),
     ],
 )
-def test_thinking_without_its_text_is_hidden(events: list[dict], hidden: bool):
+def test_all_thinking_is_hidden_for_its_text_may_be_a_summary(events: list[dict], hidden: bool):
     assert read(sse(start(input_tokens=5, output_tokens=1), *events)).hidden_thinking is hidden
 
 
@@ -361,5 +362,104 @@ def test_message_counts_what_it_generated():
 
     reading = read(json.dumps(message).encode(), streamed=False)
 
-    assert reading.generated_bytes == 3 + 2 + len('{"a": 1}')
+    assert reading.generated_bytes == 3 + 2 + len('n{"a": 1}')
+    assert reading.hidden_thinking
     assert reading.delivered
+
+
+@pytest.mark.parametrize("usage", [{"input_tokens": 100}, {"input_tokens": 0}, {"cache_read_input_tokens": 9}])
+def test_zero_output_with_output_delivered_is_no_usage(usage: dict):
+    content = [{"type": "text", "text": "hi"}]
+    message = {"type": "message", "content": content, "usage": {**usage, "output_tokens": 0}}
+
+    streamed = read(sse(start(**usage, output_tokens=0), text("hi"), totals(output_tokens=0), STOP))
+    whole = read(json.dumps(message).encode(), streamed=False)
+
+    assert not streamed.complete
+    assert not whole.complete
+    assert streamed.prompt_stated == whole.prompt_stated == (100 in usage.values() or 9 in usage.values())
+    assert read(json.dumps({**message, "content": []}).encode(), streamed=False).complete
+
+
+def test_prompt_that_is_not_stated_is_not_zero():
+    assert not read(sse(start(output_tokens=1), text("hi"), totals(output_tokens=2), STOP)).complete
+    assert not read(json.dumps({"type": "message", "usage": {"output_tokens": 2}}).encode(), streamed=False).complete
+
+
+def test_totals_that_more_output_follows_were_not_final():
+    early = [start(input_tokens=5, output_tokens=1), totals("end_turn", output_tokens=2)]
+
+    assert read(sse(*early)).complete
+    assert not read(sse(*early, text("more"), STOP)).complete
+    assert not read(sse(*early, block("tool_use", name="f"), STOP)).complete
+    assert read(sse(*early, text("more"), totals(output_tokens=9), STOP)).complete
+
+
+@pytest.mark.parametrize(
+    ("started", "size"),
+    [
+        ({"name": "read_file", "input": {}}, len("read_file{}")),
+        ({"name": "é", "input": {"a": "ü"}}, 2 + len('{"a": "ü"}'.encode())),
+        ({"name": "f"}, 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tool_use", "server_tool_use"])
+def test_tool_whose_input_was_cut_off_counts_what_is_known_of_it(kind: str, started: dict, size: int):
+    reading = read(sse(start(input_tokens=5, output_tokens=1), block(kind, id="toolu_1", **started)))
+
+    assert reading.generated_bytes == size
+    assert reading.delivered
+    assert not reading.complete
+
+
+HUGE = "x" * (3 << 19)  # 1.5 MiB
+
+
+def test_stream_cut_after_an_event_that_is_too_long_cannot_be_estimated_from_what_was_read():
+    stream = sse(start(input_tokens=5, output_tokens=1), text("hi"), text(HUGE))
+
+    for size in (0, 65_536):
+        for seen in (stream, stream[:-2], stream[:-9]):
+            reading = read(seen, size=size)
+            assert not reading.complete
+            assert not reading.prompt_stated
+            assert reading.delivered
+
+
+def test_final_usage_after_an_event_that_is_too_long_counts():
+    begun = [start(input_tokens=5, output_tokens=1), text(HUGE)]
+
+    reading = read(sse(*begun, totals(output_tokens=400_000), STOP))
+
+    assert reading.complete
+    assert total(reading) == {Unit.INPUT: 5, Unit.OUTPUT: 400_000}
+    assert not read(sse(*begun, STOP)).complete
+
+
+def test_usage_before_an_event_that_is_too_long_is_not_final():
+    events = [start(input_tokens=5, output_tokens=1), text("hi"), totals(output_tokens=7), text(HUGE)]
+
+    assert not read(sse(*events)).complete
+    assert not read(sse(*events, STOP)).complete
+
+
+def test_first_event_that_is_too_long_hides_the_prompt():
+    first = start(input_tokens=5, output_tokens=1)
+    first["message"]["content"] = HUGE
+    late = sse(first, text("hi"), totals(input_tokens=2, output_tokens=7), STOP)
+
+    assert not read(late).complete
+    assert not read(late).prompt_stated
+
+
+def test_terms_that_cannot_be_read_are_unknown_ones():
+    usage = {"input_tokens": 5, "output_tokens": 7, "service_tier": "flex\n", "speed": {"a": 1}, "inference_geo": "ü"}
+
+    reading = read(
+        json.dumps({"type": "message", "model": "m\r\n", "id": "x" * 129, "usage": usage}).encode(), streamed=False
+    )
+
+    assert reading.terms == Terms("unreadable", "unreadable", "unreadable")
+    assert reading.model is None
+    assert reading.upstream_id is None
+    assert reading.complete

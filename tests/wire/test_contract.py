@@ -2,14 +2,15 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockpin_core.call import Parsed, Refusal, Request, Rewrite
+from lockpin_core.call import Parsed, Reading, Refusal, Request, Rewrite
 from lockpin_core.errors import WireError
 from lockpin_core.wire import WIRES, wire_named
 from lockpin_core.wire.protocol import Wire
@@ -169,6 +170,13 @@ def test_parse_raises_wire_error_only_on_any_json(wire: Wire, body: dict):
     parsed_or_code(wire, {"model": "m", "messages": [body], **body})
 
 
+def parsed_of(wire: Wire, raw: bytes) -> Parsed | None:
+    try:
+        return wire.parse(request(raw))
+    except WireError:
+        return None
+
+
 @each_wire
 @settings(max_examples=150, deadline=None)
 @given(
@@ -187,6 +195,8 @@ def test_rewrite_changes_what_it_was_asked_and_nothing_else(
     body = json.loads(raw)
 
     changed = wire.rewrite(request(raw), Rewrite(limit, asks), output_field="max_tokens")
+    if (parsed := parsed_of(wire, raw)) is not None:
+        assert wire.rewrite(request(raw), Rewrite(limit, asks), output_field="max_tokens", parsed=parsed) == changed
 
     after = json.loads(changed)
     touched = {key for key in {*body, *after} if body.get(key, "absent") != after.get(key, "absent")}
@@ -212,6 +222,77 @@ def test_scanner_never_raises_and_does_not_mind_chunks(wire: Wire, streamed: boo
             single.result()
 
     assert single.result() == whole.result() == whole.result()
+
+
+def words(value: object) -> Iterator[str]:
+    """Give every text in a value."""
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            yield from (word for item in value.items() for word in words(item))
+        case tuple() | frozenset():
+            yield from (word for item in value for word in words(item))
+        case _ if is_dataclass(value):
+            yield from (word for one in fields(value) for word in words(getattr(value, one.name)))
+
+
+NAMES = st.text(st.characters(), max_size=4) | st.sampled_from(["\ud800", "a\r\nb", "m", "x" * 300, "\x7f", "é"]) | JSON
+USAGE_WORDS = ("service_tier", "speed", "inference_geo")
+
+
+@each_wire
+@settings(max_examples=200, deadline=None)
+@given(said=st.fixed_dictionaries(dict.fromkeys(("model", "id", "code", "stop", *USAGE_WORDS), NAMES)))
+def test_every_word_of_a_reading_can_be_written_anywhere(wire: Wire, said: dict):
+    counts = {"input_tokens": 1, "output_tokens": 1, "prompt_tokens": 1, "completion_tokens": 1}
+    usage = {**counts, **{key: said[key] for key in USAGE_WORDS}, "iterations": [{**counts, "model": said["model"]}]}
+    names = {"model": said["model"], "id": said["id"], "service_tier": said["service_tier"]}
+    error = {"type": said["code"], "code": said["stop"]}
+    bodies = (
+        {"type": "message", **names, "usage": usage, "stop_reason": said["stop"], "choices": []},
+        {"type": "error", "error": error, **names},
+        {"type": "message_start", "message": {**names, "usage": usage}, "error": error},
+        {"type": "message_delta", "delta": {"stop_reason": said["stop"]}, "usage": usage, "choices": []},
+    )
+    for streamed, raw in [
+        *((False, json.dumps(body).encode()) for body in bodies),
+        (True, b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies)),
+    ]:
+        scanner = wire.scanner(streamed=streamed)
+        scanner.feed(raw)
+        found = list(words(scanner.result()))
+        assert all(word.isascii() and word.isprintable() and 0 < len(word) <= 128 for word in found)
+    code = wire.error_code(json.dumps({"error": error}).encode())
+    assert code is None or (code.isascii() and code.isprintable() and len(code) <= 128)
+
+
+@each_wire
+@settings(max_examples=200, deadline=None)
+@given(said=st.fixed_dictionaries({}, optional=dict.fromkeys(("model", *USAGE_WORDS), NAMES)))
+def test_every_word_of_a_parsed_request_and_of_a_refusal_can_be_written(wire: Wire, said: dict):
+    raw = json.dumps({"model": "m", "messages": [{"role": "user", "content": "\ud800"}], **said}).encode()
+    try:
+        parsed = wire.parse(request(raw))
+    except WireError as error:
+        assert str(error).encode()
+    else:
+        assert all(len(word.encode()) <= 1024 and word.isprintable() for word in words(parsed))
+
+
+@each_wire
+def test_reply_that_is_no_stream_is_kept_up_to_a_limit_where_a_stream_was_asked_for(wire: Wire):
+    def reading(*, streamed: bool) -> Reading:
+        asks = {"model": "m", "max_tokens": 5, "messages": [], "stream": streamed}
+        scanner = wire.scanner(streamed=False, asked=wire.parse(request(json.dumps(asks).encode())))
+        for _ in range(17):
+            scanner.feed(b" " * (1 << 20))
+        scanner.feed(b'{"usage": {}}')
+        return scanner.result()
+
+    assert not reading(streamed=True).readable
+    assert not reading(streamed=True).complete
+    assert reading(streamed=False).readable
 
 
 @each_wire

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockpin_core.errors import WireError
-from lockpin_core.wire.jsonbody import Splice, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import model_name, plain_word, read_body, shown, shown_name, whole
 
 MALFORMED = {
     "empty": b"",
@@ -103,22 +103,42 @@ def test_messages_never_show_text():
     assert shown_name("ä\n") == '"\\u00e4\\n"'
 
 
-def test_member_is_replaced_where_it_stands():
-    text = '{ "a" : 1 ,\n  "max\\u005ftokens" : null , "b": [ ] }'
-
-    assert Splice.of(text).having({"max_tokens": "7"}) == '{ "a" : 1 ,\n  "max\\u005ftokens" : 7 , "b": [ ] }'
-
-
-def test_absent_members_are_put_first():
-    assert Splice.of('{ "a": 1}').having({"x": "2", "y": '{"z":true}'}) == '{"x":2,"y":{"z":true}, "a": 1}'
+def test_name_is_plain_text_of_a_fair_length():
+    assert plain_word("Größe-é", "model") == "Größe-é"
+    assert plain_word("x" * 256, "model") == "x" * 256
+    assert plain_word(None, "service_tier") is None
+    assert model_name("gpt-5.5") == "gpt-5.5"
 
 
-def test_member_of_an_empty_object_needs_no_comma():
-    assert Splice.of("{ }").having({"x": "2"}) == '{"x":2 }'
+@pytest.mark.parametrize(
+    "value", [1, True, [], {}, "x" * 257, "a\nb", "a\x00", "\x7f", "\ud800", "a\udfffb", "\u2028", "\x85"]
+)
+def test_anything_else_is_no_name(value: object):
+    with pytest.raises(WireError) as refused:
+        plain_word(value, "service_tier")
+
+    assert refused.value.code == "bad_request"
+    assert str(refused.value).encode().startswith(b"service_tier is ")
+    with pytest.raises(WireError):
+        model_name(value)
 
 
-def test_several_members_are_replaced_at_once():
-    assert Splice.of('{"b":1,"a":2}').having({"a": "33", "b": "44", "c": "5"}) == '{"c":5,"b":44,"a":33}'
+@pytest.mark.parametrize("value", [None, ""])
+def test_model_must_be_named(value: object):
+    with pytest.raises(WireError):
+        model_name(value)
+
+
+def test_layout_says_where_members_stand_in_bytes():
+    raw = ' \n{"é": "日本", "a" : [1], "ü": {}, "b":2 } '.encode()
+
+    layout = read_body(raw).layout(("a", "b", "c"))
+
+    assert (layout.size, layout.is_empty) == (len(raw), False)
+    assert raw[: layout.opening] == b" \n{"
+    assert {key: raw[start:end] for key, (start, end) in layout.spans.items()} == {"a": b"[1]", "b": b"2"}
+    assert set(read_body(raw).layout().spans) == {"é", "a", "ü", "b"}
+    assert read_body(b"{ }").layout().is_empty
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False, allow_infinity=False)
@@ -137,18 +157,3 @@ def test_reading_agrees_with_the_standard_reader(tree: dict, ascii_only: bool, i
         raw = raw.encode("utf-8", "replace").decode()
 
     assert read_body(raw.encode()).members == json.loads(raw)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.dictionaries(st.text(max_size=6), VALUES, max_size=5), st.integers(0, 10**9), st.sampled_from([None, 1, "\t"])
-)
-def test_splicing_changes_one_member_and_no_other_character(tree: dict, limit: int, indent: int | str | None):
-    raw = json.dumps(tree, indent=indent)
-
-    changed = Splice.of(raw).having({"max_tokens": str(limit)})
-
-    assert json.loads(changed) == {**tree, "max_tokens": limit}
-    if "max_tokens" not in tree:
-        added = f'"max_tokens":{limit}' + ("," if tree else "")
-        assert changed.replace(added, "", 1) == raw

@@ -12,6 +12,7 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "openai_chat"
 WIRE = OpenAIChat()
 HELLO = [{"role": "user", "content": "hello"}]
 SHORT = {Unit.INPUT, Unit.CACHE_WRITE_30M}
+TEXT = {"type": "text", "text": "x"}
 LONG = SHORT | {Unit.CACHE_WRITE_12H}
 
 
@@ -97,6 +98,26 @@ def test_newer_limit_wins_over_a_null():
         {"N": 4},
         {"tools": {}},
         {"tools": [1]},
+        {"tools": "auto"},
+        {"audio": "alloy"},
+        {"reasoning": "high"},
+        {"thinking": "enabled"},
+        {"prediction": "x"},
+        {"response_format": "json_object"},
+        {"prompt_cache_options": "explicit"},
+        {"messages": [{"role": "assistant", "audio": "audio_1"}]},
+        {"messages": [{"role": "assistant", "tool_calls": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": "file_1"}]}]},
+        {"messages": [{"role": "user", "content": [{**TEXT, "prompt_cache_breakpoint": "explicit"}]}]},
+        {"messages": [{"role": "user", "content": [{**TEXT, "prompt_cache_breakpoint": True}]}]},
+        {"messages": [{"role": "user", "content": [{**TEXT, "cache_control": "ephemeral"}]}]},
+        {"model": "m\ud800"},
+        {"model": "m\r\nx: 1"},
+        {"model": "m" * 257},
+        {"service_tier": "flex\n"},
+        {"service_tier": "\udc80"},
+        {"service_tier": "x" * 257},
+        {"prompt_cache_retention": "\ud800"},
     ],
 )
 def test_malformed_request_is_a_bad_request(fields: dict):
@@ -119,6 +140,25 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         {"models": ["a", "b"]},
         {"provider": {"sort": "price"}},
         {"reasoning": {"max_tokens": {"a": 1}}},
+        {"reasoning": {"mode": "pro"}},
+        {"reasoning": {"mode": "ultra"}},
+        {"reasoning": {"max_tokens": 9000}},
+        {"reasoning": {"budget": 9000}},
+        {"reasoning": {"context": "all_turns"}},
+        {"reasoning_mode": "pro"},
+        {"reasoning_max_tokens": 9000},
+        {"max_reasoning_tokens": 9000},
+        {"thinking_budget": 9000},
+        {"enable_thinking": True},
+        {"thinking": {"type": "enabled", "mode": "pro"}},
+        {"enable_search": True},
+        {"search": "auto"},
+        {"previous_response_id": "resp_1"},
+        {"conversation": "conv_1"},
+        {"conversation": {"id": "conv_1"}},
+        {"prompt": "pmpt_1"},
+        {"prompt": {"id": "pmpt_1"}},
+        {"prompt_cache_options": {"mode": "explicit", "prewarm": True}},
         {"brand_new": {"a": 1}},
         {"brand_new": [1]},
         {"tools": [{"type": "web_search"}]},
@@ -198,6 +238,53 @@ def test_sound_in_hides_input_and_may_be_billed_as_sound():
     assert parsed.content.text_bytes < 300
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [{**TEXT, "file_id": "file_1"}]}]},
+        {"messages": [{"role": "user", "content": [{**TEXT, "attached": "file_1"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"file": "file_1"}}]}]},
+        {"messages": [{"role": "user", "content": "x", "image_url": "https://x"}]},
+        {"messages": [{"role": "user", "content": "x", "fileId": 7}]},
+        {"conversation_id": "c"},
+        {"previous_interaction_id": "i"},
+        {"cached_content": "cachedContents/1"},
+        {"context_id": "ctx"},
+    ],
+)
+def test_reference_in_an_unknown_place_hides_input(fields: dict):
+    assert parse(**fields).content.hidden == "reference"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning": {"effort": "high", "mode": "standard", "max_tokens": None}},
+        {"reasoning_mode": None},
+        {"enable_thinking": False},
+        {"previous_response_id": None, "prompt": None, "conversation": None},
+        {"thinking": {"type": "disabled"}},
+        {"top_k": 5, "repetition_penalty": 1.5, "session_id": "s", "trace": "x", "enable_x": True},
+        {"messages": [{"role": "user", "content": [{**TEXT, "id": "p", "index": 0}], "id": "m", "phase": "x"}]},
+        {"tool_choice": "auto", "function_call": "none", "stop": "x"},
+    ],
+)
+def test_plain_field_that_costs_no_more_passes(fields: dict):
+    assert parse(**fields).content.hidden is None
+
+
+def test_image_and_sound_as_plain_text_are_an_image_and_hidden_input():
+    image, sound = {"type": "image_url", "image_url": "https://x"}, {"type": "input_audio", "input_audio": "AAAA"}
+
+    assert parse_parts(image).content.images == 1
+    assert parse_parts(sound).content.hidden == "audio"
+
+
+def test_message_of_a_refusal_can_always_be_written():
+    for fields in ({"prompt_cache_retention": "7d\u20ac"}, {"prompt_cache_options": {"ttl": "\ud800"}}):
+        assert str(refused(**fields)).isascii()
+
+
 def test_earlier_sound_hides_input():
     parsed = parse(messages=[{"role": "assistant", "audio": {"id": "a_1"}}])
 
@@ -210,7 +297,9 @@ def test_sound_out_may_be_billed_as_sound():
     parsed = parse(modalities=["text", "audio"], audio={"voice": "alloy", "format": "wav"})
 
     assert parsed.output_units == {Unit.OUTPUT, Unit.AUDIO_OUT}
-    assert parse(modalities=["text"]).output_units == {Unit.OUTPUT}
+    assert parse(audio={"voice": "alloy", "format": "wav"}).output_units == {Unit.OUTPUT, Unit.AUDIO_OUT}
+    assert parse(modalities=["text"], audio={}).output_units == {Unit.OUTPUT, Unit.AUDIO_OUT}
+    assert parse(modalities=["text"], audio=None).output_units == {Unit.OUTPUT}
 
 
 def test_prediction_may_be_billed_beside_the_limit_and_forbids_one():
@@ -332,6 +421,23 @@ def test_limit_is_set_in_the_field_that_the_client_used(raw: bytes, field: str, 
 )
 def test_f10_usage_is_asked_for_and_nothing_else_changes(raw: bytes, wanted: bytes):
     assert WIRE.rewrite(request(raw), Rewrite(ask_usage=True)) == wanted
+
+
+@pytest.mark.parametrize("change", [Rewrite(7), Rewrite(7, ask_usage=True), Rewrite(ask_usage=True)])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "max_new_tokens"])
+def test_rewriting_with_the_parsed_request_gives_the_same_bytes(change: Rewrite, field: str):
+    for members in (
+        '"messages": [{"role": "user", "content": "日本é"}], "model": "m"',
+        '"max_tokens": null, "ü": 1, "model": "m", "messages": [ ], "stream_options" : {"é": 1}',
+        '"model": "m", "max_completion_tokens" : null, "messages": []',
+        '"model": "m", "messages": [], "max_new_tokens": 5',
+    ):
+        asks = request(f" {{ {members} }} ".encode())
+
+        fast = WIRE.rewrite(asks, change, output_field=field, parsed=WIRE.parse(asks))
+
+        assert fast == WIRE.rewrite(asks, change, output_field=field)
+        assert json.loads(fast)["model"] == "m"
 
 
 def test_no_change_is_the_same_body():

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Parsed, Reading, Request
+from lockpin_core.call import Parsed, Reading, Request, Terms
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner, normalised
@@ -158,8 +158,67 @@ def test_usage_after_an_error_is_complete():
     assert reading.error == "502"
 
 
+def test_early_usage_chunk_is_not_final_when_more_is_delivered():
+    early = {"choices": [], "usage": usage(8, 1)}
+
+    assert not read(sse(early)).complete
+    assert not read(sse(piece("a"), early)).complete
+    assert not read(sse(early, piece("a"), piece("b", "stop"), "[DONE]")).complete
+    assert not read(sse(piece("a", "stop"), early, piece("b"), "[DONE]")).complete
+    assert read(sse(early, piece("a", "stop"), {"choices": [], "usage": usage(8, 5)}, "[DONE]")).complete
+
+
+def test_usage_chunk_is_final_at_the_end_also_when_no_choice_said_that_it_finished():
+    stream = sse(piece("a"), {"choices": [], "usage": usage(8, 1)})
+
+    assert not read(stream).complete
+    assert read(stream + b"data: [DONE]\n\n").complete
+
+
+@pytest.mark.parametrize("prompt", [0, 8])
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "hi"},
+        {"tool_calls": [{"function": {"name": "f", "arguments": ""}}]},
+        {"images": [{"type": "image_url"}]},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
+    ],
+)
+def test_zero_output_with_output_delivered_is_no_usage(prompt: int, delta: dict):
+    stream = sse({"choices": [{"delta": delta, "finish_reason": "stop"}]}, {"choices": [], "usage": usage(prompt, 0)})
+    body = {"choices": [{"message": delta, "finish_reason": "stop"}], "usage": usage(prompt, 0)}
+    silent = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": usage(prompt, 0)}
+
+    assert not read(stream).complete
+    assert not read(json.dumps(body).encode(), streamed=False).complete
+    assert read(json.dumps(silent).encode(), streamed=False).complete
+
+
+def test_event_that_is_too_long_takes_usage_back_until_it_is_stated_again():
+    final = {"choices": [], "usage": usage(8, 400_000)}
+    lost = sse(piece("x" * (3 << 19)))
+    begun = sse(piece("hi", "stop"), final)
+
+    assert read(begun).complete
+    for size in (0, 65_536):
+        assert not read(begun + lost, size=size).complete
+        assert not read(begun + lost[:-9], size=size).complete
+        assert not read(begun + lost + b"data: [DONE]\n\n", size=size).complete
+    assert read(begun + lost + sse(final, "[DONE]")).complete
+
+
+def test_names_that_cannot_be_read_were_not_said_and_such_a_tier_is_an_unknown_one():
+    body = {"id": "a\x00", "model": "\ud800", "service_tier": "é", "choices": [], "usage": usage(1, 2)}
+
+    reading = read(json.dumps(body).encode(), streamed=False)
+
+    assert (reading.upstream_id, reading.model, reading.terms) == (None, None, Terms("unreadable"))
+    assert reading.complete
+
+
 def test_later_unreadable_usage_takes_the_earlier_one_back():
-    stream = sse({"choices": [], "usage": usage()}, {"choices": [], "usage": usage(-1)})
+    stream = sse({"choices": [], "usage": usage()}, {"choices": [], "usage": usage(-1)}, "[DONE]")
 
     assert not read(stream).complete
     assert read(stream).portions == ()

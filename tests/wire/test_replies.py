@@ -1,6 +1,18 @@
 import pytest
 
-from lockpin_core.wire.replies import UnreadableCount, count, error_type, first_count, json_bytes, read_object
+from lockpin_core.call import Content, Parsed
+from lockpin_core.wire.replies import (
+    MAX_KEPT_BYTES,
+    UnreadableCount,
+    WholeBody,
+    count,
+    error_type,
+    first_count,
+    json_bytes,
+    read_object,
+    term,
+    word,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +63,52 @@ def test_bytes_of_json_are_counted_without_escapes():
 
     assert json_bytes({"a": "é"}) == len('{"a": "é"}'.encode())
     assert json_bytes(nested) == 0
+
+
+@pytest.mark.parametrize("value", ["gpt-5.5", "a", "a b", "~", "x" * 128, "anthropic/claude:beta@1"])
+def test_name_of_printable_ascii_is_read(value: str):
+    assert word(value) == term(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["é", "a\n", "\na", "a\r\nx-header: 1", " a", "a ", "\x00", "\x7f", "\ud800", "x" * 129, " ", 5, [], {}, True],
+)
+def test_any_other_name_was_not_said_and_as_a_term_is_unknown(value: object):
+    assert word(value) is None
+    assert term(value) == "unreadable"
+
+
+def test_term_that_is_absent_or_empty_was_not_said():
+    assert term(None) is None
+    assert term("") is None
+
+
+def test_error_that_cannot_be_named_is_an_error():
+    assert error_type({"code": "a\nb", "type": "server_error"}, "code", "type") == "server_error"
+    assert error_type({"code": "é" * 9, "type": 10**200}, "code", "type") == "error"
+
+
+def asked(*, streamed: bool) -> Parsed:
+    return Parsed("m", streamed, Content(0, 0, 0, 0), None)
+
+
+def test_body_beside_a_stream_is_kept_up_to_a_limit():
+    start, end = b'{"a": "', b'"}'
+    text = b"x" * (MAX_KEPT_BYTES - len(start + end))
+    for more, found in ((b"", True), (b"x", False)):
+        body = WholeBody(asked(streamed=True))
+        for chunk in (start, text, more, end):
+            body.feed(chunk)
+
+        assert (body.read() is not None) is found
+        assert found or body._kept == b""
+    body.feed(b'{"a": 1}')
+    assert body.read() is None
+
+
+def test_whole_body_has_no_limit():
+    for parsed in (None, asked(streamed=False)):
+        body = WholeBody(parsed)
+        body.feed(b'{"a": "' + b"x" * MAX_KEPT_BYTES + b'"}')
+        assert body.read() is not None

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockpin_core.wire.sse import MAX_EVENT_BYTES, Event, SseReader
+from lockpin_core.wire.sse import LOST, MAX_EVENT_BYTES, Event, SseReader
 
 
 def read(*chunks: bytes) -> list[Event]:
@@ -65,10 +65,9 @@ def test_event_as_long_as_allowed_is_kept():
 
     assert reader.feed(b"data: " + data) == []
     assert reader.feed(b"\n\n") == [Event(b"", data)]
-    assert not reader.dropped
 
 
-def test_event_that_is_too_long_is_dropped_and_the_next_is_read_in_any_chunking():
+def test_event_that_is_too_long_is_lost_and_the_next_is_read_in_any_chunking():
     stream = b"data: " + b"x" * (MAX_EVENT_BYTES - 5) + b"\n\ndata: 2\n\n"
     for size in (len(stream), 700_000, 4096):
         reader = SseReader()
@@ -77,23 +76,22 @@ def test_event_that_is_too_long_is_dropped_and_the_next_is_read_in_any_chunking(
             events += reader.feed(stream[start : start + size])
             assert len(reader._buffer) <= MAX_EVENT_BYTES + 1
 
-        assert events == [Event(b"", b"2")]
-        assert reader.dropped
+        assert events == [LOST, Event(b"", b"2")]
 
 
-def test_blank_line_after_a_dropped_event_may_be_split():
+def test_blank_line_after_a_lost_event_may_be_split():
     reader = SseReader()
 
     assert reader.feed(b"data: " + b"x" * MAX_EVENT_BYTES + b"\n") == []
-    assert reader.feed(b"\ndata: 2\n\n") == [Event(b"", b"2")]
+    assert reader.feed(b"\ndata: 2\n\n") == [LOST, Event(b"", b"2")]
 
 
-def test_dropped_event_at_the_end_is_not_pending():
+def test_event_that_is_too_long_already_is_lost_before_its_end():
     reader = SseReader()
     reader.feed(b"data: " + b"x" * (MAX_EVENT_BYTES + 9))
 
-    assert reader.pending() is None
-    assert reader.dropped
+    assert reader.pending() == LOST
+    assert reader.pending() == LOST
 
 
 PIECES = st.lists(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import read_body
-from lockpin_core.wire.tally import Tally, as_json, scalars, shape, variant
+from lockpin_core.wire.tally import Shape, Tally, Unknown, as_json, scalars, shape, variant
 
 THING = shape("a thing", "name size", {"parts": as_json}, uncounted="data", refused={"magic": "it costs"})
 
@@ -61,6 +61,70 @@ def test_look_alike_of_a_known_field_is_a_bad_request(key: str):
         tallied(f'{{"{key}": 1}}')
 
     assert refused.value.code == "bad_request"
+
+
+@pytest.mark.parametrize("value", ['"x"', "5", "1.5", "true", "false"])
+def test_plain_value_where_an_object_or_a_list_belongs_is_a_bad_request(value: str):
+    with pytest.raises(WireError, match=r'"parts" of a thing is .*; an object or a list is allowed') as refused:
+        tallied(f'{{"parts": {value}}}')
+
+    assert refused.value.code == "bad_request"
+    assert tallied('{"parts": null}').texts == ["parts"]
+
+
+def test_field_that_may_be_plain_too_is_counted():
+    either = shape("a thing", "parts", {"parts": as_json})
+    tally = Tally()
+
+    either.read({"parts": "abc"}, tally)
+    either.read({"parts": [1]}, tally)
+
+    assert tally.texts == ["parts", "abc", "parts", "[1]"]
+
+
+REFERENCES = [
+    "file_id",
+    "fileIds",
+    "image_url",
+    "url",
+    "uri",
+    "document-ref",
+    "cached_content",
+    "prompt_id",
+    "video_data",
+]
+
+
+@pytest.mark.parametrize("key", [*REFERENCES, "previous_anything_id", "conversationId", "thread_id"])
+def test_unknown_field_that_sounds_like_a_reference_hides_input(key: str):
+    assert tallied(f'{{"{key}": "x"}}').hidden == "reference"
+    assert tallied(f'{{"{key}": null}}').hidden is None
+
+
+@pytest.mark.parametrize("key", ["user_id", "session_id", "trace", "id", "title", "content_type", "profile", "curl"])
+def test_unknown_field_of_another_name_is_text(key: str):
+    assert tallied(f'{{"{key}": "x"}}').hidden is None
+
+
+@pytest.mark.parametrize(("value", "hidden"), [("x", "reference"), (7, None), (True, None), (None, None)])
+def test_shape_of_input_takes_any_unknown_text_for_a_reference(value: object, hidden: str | None):
+    tally = Tally()
+
+    shape("a part", "type", unknown=Unknown.HIDE).read({"type": "x", "new": value}, tally)
+
+    assert tally.hidden == hidden
+
+
+@pytest.mark.parametrize(
+    "wary", [shape("a thing", "name", unknown=Unknown.REFUSE), shape("a thing", "name", wary="gad.et|x")]
+)
+def test_wary_shape_refuses_unknown_plain_values(wary: Shape):
+    for value in ("x", 1, True, 1.5):
+        with pytest.raises(WireError, match="is not known, so its cost cannot be bounded") as refused:
+            wary.read({"Gad_get": value}, Tally())
+        assert refused.value.code == "unpriced_tool"
+    for value in (None, False):
+        wary.read({"Gad_get": value}, Tally())
 
 
 def test_variant_is_chosen_by_type():
