@@ -320,7 +320,9 @@ def calls(draw):
     stated = Terms(
         draw(st.sampled_from(words(model)[tier])),
         draw(st.sampled_from([None, "standard", "fast"])) if speed else None,
-        draw(st.sampled_from([geo, "us", "global", "not_available"])) if geo is None and model.geos and model.provider == "anthropic" else geo,
+        draw(st.sampled_from([geo, "us", "global", "not_available"]))
+        if geo is None and model.geos and model.provider == "anthropic"
+        else geo,
     )
     host = draw(st.sampled_from([None, "us", "jp", "fedramp"])) if model.provider == "openai" else None
     seconds = draw(st.integers(0, 3_600))
