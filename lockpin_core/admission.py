@@ -82,7 +82,7 @@ class Priced:
             limit_set=set_limit is not None,
             billing="subscription" if parsed.subscription else "metered",
             price_date=str(self.prices.date),
-            rates=rates_text(self.model, parsed.terms, self.at, host_geo=self._geo()),
+            rates=_rates(self.model, parsed.terms, self.at, self._geo()),
             degrade=tuple(degrade),
         )
 
@@ -139,6 +139,20 @@ class Priced:
         return self.incoming.provider.geo_of(self.incoming.host)
 
 
+def _rates(model: Model, terms: Terms, at: datetime, geo: str | None) -> Mapping[str, str]:
+    """Give the rates for receipts, written out once for a price and terms. What an id names is kept beside it."""
+    dated = model.price_at(at)
+    key = (id(model), id(dated), terms, geo)
+    known = _KNOWN_RATES.get(key)
+    if known is None:
+        if len(_KNOWN_RATES) >= _MOST_RATES:
+            _KNOWN_RATES.clear()
+        known = _KNOWN_RATES[key] = (model, dated, rates_text(model, terms, at, host_geo=geo))
+    return known[2]
+
+
+_MOST_RATES = 512
+_KNOWN_RATES: dict[tuple[int, int, Terms, str | None], tuple[Model, object, Mapping[str, str]]] = {}
 _UNBOUNDED = "neither the request nor the price table limits it; set an output limit, or context_tokens in `pricing:`"
 
 

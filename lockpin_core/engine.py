@@ -24,7 +24,7 @@ from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.ladder import room, rungs
 from lockpin_core.ledger.answers import answer_of
-from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short
+from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short, Smaller
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered
 from lockpin_core.receipt import ReceiptFacts, receipt
@@ -147,9 +147,7 @@ class Engine:
         )
 
     async def _hold(self, priced: Priced, call: Call) -> Decision:
-        answer = await self._ask(call)
-        if isinstance(answer, Short):
-            answer = await self._try_smaller(priced, call, answer)
+        answer = await self._ask(call, partial(self._smaller, priced, call))
         match answer:
             case Held():
                 return await self._admit_or_cancel(priced, answer)
@@ -159,23 +157,22 @@ class Engine:
             case Short():
                 return self._short(priced, call, answer)
 
-    async def _try_smaller(self, priced: Priced, call: Call, short: Short) -> Held | Short | Closed:
+    def _smaller(self, priced: Priced, call: Call, standings: tuple[Standing, ...]) -> Call | None:
+        """Give the call as the ladder makes it smaller for what these accounts leave; None: it does not."""
         in_force = call.output_limit or 0
         for rung in rungs(
             may_set=call.limit_set,
             in_force=in_force,
             floor=max(self._config.fit.floor, priced.wire.min_output),
-            largest_fitting=lambda: priced.largest_output(in_force, room(short.standings)),
+            largest_fitting=lambda: priced.largest_output(in_force, room(standings)),
         ):
-            answer = await self._ask(priced.call(rung.max_output, degrade=(rung.mark,)))
-            if not isinstance(answer, Short):
-                return answer
-        return short
+            return priced.call(rung.max_output, degrade=(rung.mark,))
+        return None
 
-    async def _ask(self, call: Call) -> Held | Short | Closed:
+    async def _ask(self, call: Call, smaller: Smaller) -> Held | Short | Closed:
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
         try:
-            return await answer_of(self._ledger.hold(call, self._rules))
+            return await answer_of(self._ledger.hold(call, self._rules, smaller))
         except LedgerUnavailable:
             raise
         except BaseException:

@@ -56,8 +56,8 @@ class Money:
 
     def exact(self) -> str:
         """Write the exact dollars, without exponent and without trailing zeros: "0.0214", "25", "0"."""
-        text = f"{self.decimal():f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
+        whole, nano = divmod(abs(self.nano), NANO)
+        return f"{'-' if self.nano < 0 else ''}{whole}.{nano:09d}".rstrip("0").rstrip(".")
 
     def rounded(self, places: int, *, up: bool) -> str:
         """Write the dollars with `places` decimals, rounded up or down."""

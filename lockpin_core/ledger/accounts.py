@@ -126,6 +126,19 @@ def standing_of(seat: Seat, balance: Balance) -> Standing:
     )
 
 
+def has_room(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
+    """Say in plain numbers what `Standing.fits` says of an account, or that its budget does not enforce."""
+    if not budget.enforce:
+        return True
+    if budget.limit is not None and usd:
+        left = budget.limit.nano + balance.raised_nano - balance.spent_nano - balance.held_nano
+        if usd > left:
+            return False
+    if budget.limit_tokens is None or not tokens:
+        return True
+    return tokens <= budget.limit_tokens + balance.raised_tokens - balance.spent_tokens - balance.held_tokens
+
+
 def passed_steps(standing: Standing, steps: Sequence[str]) -> tuple[str, ...]:
     """List the alert steps at or below what is spent, in dollars or in tokens; nothing spent passes none."""
     limit = None if standing.limit is None else standing.limit.nano

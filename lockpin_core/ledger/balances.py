@@ -15,13 +15,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lockpin_core.budgets import Budget, Standing, account_id
-from lockpin_core.ledger.accounts import Balance, Seat, Spans, TaskTerms, budget_in, passed_steps, standing_of
+from lockpin_core.ledger.accounts import (
+    Balance,
+    Seat,
+    Spans,
+    TaskTerms,
+    budget_in,
+    has_room,
+    passed_steps,
+    standing_of,
+)
+from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import encode
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_REMEMBERED = 1024  # accounts that are kept in memory
 _FIRST, _LAST = -(2**63), 2**63 - 1
 _SUBJECT_COLUMN = {"task": "task", "machine": "machine"}  # by scope; a new scope adds its column of `rows` here
 
@@ -68,27 +79,26 @@ def instant(at: int) -> datetime:
 class Balances:
     """Reads and writes accounts on one connection. `note_event` writes an event's row."""
 
-    def __init__(self, connection: sqlite3.Connection, note_event: NoteEvent) -> None:
+    def __init__(self, connection: sqlite3.Connection, note_event: NoteEvent, backlog: Backlog | None = None) -> None:
         self.spans = Spans()
-        self._connection = connection
+        self._connection, self._backlog = connection, backlog or Backlog(connection)
         self._note_event = note_event
         self._definitions: dict[str, Budget] = {}
         self._known: dict[str, _Account] = {}
         self._changed: set[str] = set()
 
     def begin(self) -> None:
-        """Forget what another transaction may have changed."""
+        """Forget what another writer may have changed."""
         self._known.clear()
         self._changed.clear()
 
     def flush(self) -> None:
         """Write what has changed."""
-        for name in self._changed:
-            account = self._known[name]
-            b = account.balance
-            numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
-            self._connection.execute(_WRITE, (*numbers, account.alerted, name))
-        self._changed.clear()
+        if self._changed:
+            self._connection.executemany(_WRITE, [_numbers(self._known[name], name) for name in self._changed])
+            self._changed.clear()
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
 
     def define(self, budgets: Sequence[Budget], at: int) -> None:
         """Store the definitions in force; a changed one is an event, and re-arms the alert steps it un-passes."""
@@ -107,19 +117,23 @@ class Balances:
         self._load([seat.account for seat in seats])
         return tuple(standing_of(seat, (self._known.get(seat.account) or self._open(seat)).balance) for seat in seats)
 
-    def add_held(self, before: tuple[Standing, ...], usd: int, tokens: int) -> tuple[Standing, ...]:
+    def has_room(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> bool:
+        """Say whether an amount fits every account; one that is new is opened."""
+        self._load([seat.account for seat in seats])
+        return all(
+            has_room(seat.budget, (self._known.get(seat.account) or self._open(seat)).balance, usd, tokens)
+            for seat in seats
+        )
+
+    def add_held(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> tuple[Standing, ...]:
         """Hold an amount on all of some accounts that were just read."""
-        for standing in before:
-            balance = self._change(standing.account).balance
+        standings: list[Standing] = []
+        for seat in seats:
+            balance = self._change(seat.account).balance
             balance.held_nano += usd
             balance.held_tokens += tokens
-        return tuple(
-            Standing(
-                s.account, s.budget, s.subject, s.span, s.spent, Money(s.held.nano + usd), s.spent_tokens,
-                s.held_tokens + tokens, s.limit, s.limit_tokens,
-            )
-            for s in before
-        )  # fmt: skip
+            standings.append(standing_of(seat, balance))
+        return tuple(standings)
 
     def settle(
         self, accounts: Sequence[str], held: tuple[int, int], spent: tuple[int, int], terms: TaskTerms | None
@@ -217,6 +231,8 @@ class Balances:
     def _open(self, seat: Seat) -> _Account:
         """Make an account that counts the charges and open holds of its window so far."""
         past, open_calls = self._past(seat), self._open_calls(seat)
+        if open_calls:
+            self._backlog.open.clear()
         for call, accounts, _, _ in open_calls:
             joined = encode([*json.loads(accounts), seat.account])
             self._connection.execute("UPDATE open_holds SET accounts = ? WHERE call = ?", (joined, call))
@@ -232,6 +248,7 @@ class Balances:
 
     def _past(self, seat: Seat) -> Balance:
         """Add up what rows and open holds say of an account that does not exist yet."""
+        self._backlog.write()
         column, budget = _SUBJECT_COLUMN[seat.budget.scope], seat.budget
         start, end = _bounds(seat.span)
         rows = self._connection.execute(
@@ -248,6 +265,7 @@ class Balances:
 
     def _open_calls(self, seat: Seat) -> list[tuple[str, str, int, int]]:
         """List the open holds (call, accounts, nano, tokens) that belong to an account's window."""
+        self._backlog.write()
         column = _SUBJECT_COLUMN[seat.budget.scope]
         rows = self._connection.execute(
             "SELECT o.call, o.accounts, o.usd, o.tokens, h.provider, h.model FROM open_holds o JOIN rows h "
@@ -285,6 +303,12 @@ def budget_of(name: str, stored: Mapping[str, Any]) -> Budget:
         enforce=stored["enforce"], alert_at=tuple(stored["alert_at"]), models=tuple(stored["models"]),
         providers=tuple(stored["providers"]), own=stored["own"],
     )  # fmt: skip
+
+
+def _numbers(account: _Account, name: str) -> tuple[object, ...]:
+    b = account.balance
+    numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
+    return (*numbers, account.alerted, name)
 
 
 @functools.lru_cache(maxsize=64)

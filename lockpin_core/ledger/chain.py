@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from lockpin_core.ledger.backlog import Backlog
 
 ZERO_HASH = bytes(32)
 CALL_KINDS = ("hold", "charge", "void", "refusal", "uncapped")
@@ -40,23 +41,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _encode_canonical = json.JSONEncoder(separators=(",", ":")).encode  # of what is in canonical order already
 encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A kind's columns in canonical order and the statement that inserts them."""
-
-    columns: tuple[str, ...]
-    insert: str
-
-
-def _shape(columns: tuple[str, ...]) -> _Shape:
-    ordered = tuple(sorted((*columns, *_ALWAYS)))
-    names = ", ".join(f'"{name}"' for name in (*ordered, "prev", "hash"))
-    marks = ", ".join("?" * (len(ordered) + 2))
-    return _Shape(ordered, f"INSERT INTO rows ({names}) VALUES ({marks})")
-
-
-_SHAPES = {kind: _shape(columns) for kind, columns in COLUMNS.items()}
+# All columns of all kinds in canonical order, so that rows of different kinds go into one statement.
+_ORDERED = tuple(sorted({*_ALWAYS, *(name for columns in COLUMNS.values() for name in columns)}))
+_NAMES = ", ".join(f'"{name}"' for name in (*_ORDERED, "prev", "hash"))
+_MARKS = f"({', '.join('?' * (len(_ORDERED) + 2))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +58,19 @@ class Head:
 class Chain:
     """Appends one writer's rows. `head` may be set back when a transaction did not happen."""
 
-    def __init__(self, connection: sqlite3.Connection, writer: str) -> None:
+    def __init__(self, backlog: Backlog, writer: str) -> None:
         self.writer = writer
         self.head = Head()
-        self._connection = connection
+        self._backlog = backlog
 
     def append(self, kind: str, at: int, row: dict[str, object]) -> bytes:
-        """Write one row and give its hash. `row` names columns of its kind; what it leaves out is NULL."""
-        shape, seq = _SHAPES[kind], self.head.seq + 1
-        row |= {"kind": kind, "at": at, "writer": self.writer, "seq": seq}
-        values = [row.get(name) for name in shape.columns]
-        digest = row_hash(self.head.hash, shape.columns, values)
-        self._connection.execute(shape.insert, (*values, self.head.hash, digest))
+        """Add one row to what will be written and give its hash. What `row` leaves out is NULL."""
+        seq, previous = self.head.seq + 1, self.head.hash
+        row["kind"], row["at"], row["writer"], row["seq"] = kind, at, self.writer, seq
+        values = list(map(row.get, _ORDERED))
+        digest = row_hash(previous, _ORDERED, values)
+        values += (previous, digest)
+        self._backlog.add_row(_NAMES, _MARKS, values)
         self.head = Head(seq, digest)
         return digest
 

@@ -26,7 +26,7 @@ from lockpin_core.ledger.accounts import (
 )
 from lockpin_core.ledger.admin import canonical_task
 from lockpin_core.ledger.coalesce import Coalescer, Refused
-from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, TaskInfo
+from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, Smaller, TaskInfo
 from lockpin_core.ledger.tasks import RECENT
 from lockpin_core.money import ZERO, Money
 
@@ -80,10 +80,10 @@ class MemoryLedger:
     def define(self, rules: Rules) -> None:
         """See Ledger."""
 
-    def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
+    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """See Ledger."""
         with self._lock:
-            return _done(self._hold(call, rules))
+            return _done(self._hold(call, rules, smaller))
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
@@ -178,7 +178,7 @@ class MemoryLedger:
             seats = tuple(self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
             return [s for s in self._standings(seats) if s.spent or s.held or s.spent_tokens or s.held_tokens]
 
-    def _hold(self, call: Call, rules: Rules) -> Held | Short | Closed:
+    def _hold(self, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
         if call.id in self._open:
             held = self._open[call.id]
             return Held(call, held.at, self._current(held.accounts))
@@ -191,7 +191,10 @@ class MemoryLedger:
         before = self._standings(seats)
         short = violations(before, call.quote)
         if short:
-            return Short(now, before, tuple(short))
+            lower = smaller(before) if smaller is not None else None
+            if lower is None or violations(before, lower.quote):
+                return Short(now, before, tuple(short))
+            call = lower
         self._terms.setdefault(task, _LIFETIME)
         self._open[call.id] = _Open(call, now, [seat.account for seat in seats])
         for seat in seats:

@@ -98,17 +98,22 @@ class TaskInfo:
     created: datetime | None
 
 
+type Smaller = Callable[[tuple[Standing, ...]], Call | None]
+"""The accounts as they stand → the same call with a smaller quote; None: there is none. Pure, and quick."""
+
+
 class Ledger(Protocol):
     """Books that several processes may share. Every Future may fail with LedgerUnavailable: then nothing happened."""
 
     def define(self, rules: Rules) -> None:
         """Store the budgets in force, for commands and for other processes; nobody waits for it."""
 
-    def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
+    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
 
-        Accounts and windows are those of the ledger's time: max(wall clock, last row). The same call id again gives
-        the first answer's Held.
+        Where it does not fit, `smaller` is asked in the same transaction for a version that does, by the balances that
+        stand in the way: another call's hold cannot come between. Accounts and windows are those of the ledger's time:
+        max(wall clock, last row). The same call id again gives the first answer's Held.
         """
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:

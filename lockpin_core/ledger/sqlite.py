@@ -15,7 +15,7 @@ from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.place import Watch, open_ledger
-from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short
+from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short, Smaller
 from lockpin_core.ledger.writer import Deliver, Operation, Writer, deliver_here
 
 
@@ -59,10 +59,10 @@ class SqliteLedger:
         """See Ledger."""
         self._writer.submit(Operation(partial(_define, rules=rules)))
 
-    def hold(self, call: Call, rules: Rules) -> Future[Held | Short | Closed]:
+    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """See Ledger."""
         answer: Future[Held | Short | Closed] = Future()
-        run = partial(_hold, call=call, rules=rules)
+        run = partial(_hold, call=call, rules=rules, smaller=smaller)
         self._writer.submit(Operation(run, answer, kept=False, call_id=call.id))
         return answer
 
@@ -91,11 +91,11 @@ class SqliteLedger:
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""
-        self._writer.submit(Operation(_nothing, refused=Refused(note, refusal)))
+        self._writer.submit(Operation(_nothing, droppable=True, refused=Refused(note, refusal)))
 
     def uncapped(self, note: CallNote) -> None:
         """See Ledger."""
-        self._writer.submit(Operation(partial(_uncapped, note=note)))
+        self._writer.submit(Operation(partial(_uncapped, note=note), droppable=True))
 
     def stop(self) -> None:
         """See Ledger."""
@@ -106,8 +106,8 @@ def _define(books: Books, rules: Rules) -> None:
     books.define(rules)
 
 
-def _hold(books: Books, call: Call, rules: Rules) -> Held | Short | Closed:
-    return books.hold(call, rules)
+def _hold(books: Books, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
+    return books.hold(call, rules, smaller)
 
 
 def _look(books: Books, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:

@@ -9,6 +9,7 @@ import sqlite3
 from dataclasses import dataclass, replace
 
 from lockpin_core.ledger.accounts import TaskTerms
+from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.money import Money
 
 RECENT = 20  # how many last charges of its task a resolution shows
@@ -35,26 +36,24 @@ class Task:
 class Tasks:
     """Reads and writes tasks on one connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, backlog: Backlog | None = None) -> None:
+        self._connection, self._backlog = connection, backlog or Backlog(connection)
         self._known: dict[str, Task | None] = {}
         self._changed: set[str] = set()
         self._last: dict[str, tuple[int, tuple[Money, ...]]] = {}  # by task: spent so far, and the charges up to it
 
     def begin(self) -> None:
-        """Forget what another transaction may have changed."""
+        """Forget what another writer may have changed."""
         self._known.clear()
         self._changed.clear()
 
     def flush(self) -> None:
         """Write what has changed."""
-        for name in self._changed:
-            task = self._known[name]
-            assert task is not None, "a task that is not there has changed"
-            limits = (task.terms.limit_nano, task.terms.limit_tokens)
-            row = (name, task.terms.window, *limits, int(task.terms.closed), task.spent_nano, task.created)
-            self._connection.execute(_WRITE, row)
-        self._changed.clear()
+        if self._changed:
+            self._connection.executemany(_WRITE, [_columns(self._known[name]) for name in self._changed])
+            self._changed.clear()
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
 
     def get(self, name: str) -> Task | None:
         """Read a task; None: nobody has used or made it."""
@@ -89,8 +88,17 @@ class Tasks:
 
     def forget(self) -> None:
         """Drop what is remembered, when a transaction did not happen."""
+        self.begin()
         self._last.clear()
 
     def recent(self, name: str) -> tuple[Money, ...]:
         """Read a task's last charges, newest first."""
+        self._backlog.write()
         return tuple(Money(usd) for (usd,) in self._connection.execute(_RECENT, (name,)).fetchall())
+
+
+def _columns(task: Task | None) -> tuple[object, ...]:
+    assert task is not None, "a task that is not there has changed"
+    terms = task.terms
+    limits = (terms.limit_nano, terms.limit_tokens)
+    return (task.name, terms.window, *limits, int(terms.closed), task.spent_nano, task.created)

@@ -27,7 +27,7 @@ from lockpin_core.ledger.protocol import Fault
 
 UNAVAILABLE = "ledger_unavailable"  # the fault's code
 RETRY_S = 0.25
-KEPT_MAX = 10_000  # operations that wait for a write to work again
+KEPT_MAX = 10_000  # rows that only tell, and wait for a write to work again
 STOP_TRIES = 8  # then the open holds stay, for others to settle
 _SECOND_S = 1.0
 # Errors of sqlite3 that blame the operation, not the database: the others in the transaction are sound.
@@ -38,13 +38,18 @@ type Deliver = Callable[[list[Callable[[], None]]], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """One step on the books. `kept`: tried again until a write works; else it fails when the ledger does."""
+    """One step on the books. `kept`: tried again until a write works; else it fails when the ledger does.
+
+    `droppable`: a row that only tells; where too much waits, it is not kept. What resolves a hold always is, and there
+    is no more of that than there are open holds.
+    """
 
     run: Callable[[Books], object]
     future: Future[Any] | None = None
     kept: bool = True
     call_id: str | None = None  # of a hold: to be cancelled when it turns out to be on the books after all
     refused: Refused | None = None
+    droppable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,7 @@ class Writer:
         try:
             self._clear_doubt()
             mark = self._books.mark()
-            self._begin()
+            self._begin(careful=len(batch) <= 1)
             answers = [(operation, operation.run(self._books)) for operation in batch]
             self._books.flush()
             self._watch.check()
@@ -193,9 +198,9 @@ class Writer:
             self._send(answers)
             self._set_fault(on=False)
 
-    def _begin(self) -> None:
+    def _begin(self, *, careful: bool) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        self._books.begin(self._clock())
+        self._books.begin(self._clock(), careful=careful)
         if self._faulted:
             self._books.probe()
 
@@ -250,7 +255,7 @@ class Writer:
 
     def _keep(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
-            if len(self._kept) < KEPT_MAX:
+            if not operation.droppable or len(self._kept) < KEPT_MAX:
                 self._kept.append(operation)
             else:
                 self._send([(operation, LedgerUnavailable("the ledger cannot be written, and too much waits for it"))])
@@ -323,7 +328,7 @@ def _answer(operation: Operation, answer: object) -> None:
 
 
 def _refusals(due: list[Refused]) -> list[Operation]:
-    return [Operation(partial(_refuse, refused=refused)) for refused in due]
+    return [Operation(partial(_refuse, refused=refused), droppable=True) for refused in due]
 
 
 def _refuse(books: Books, refused: Refused) -> None:

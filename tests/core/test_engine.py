@@ -16,7 +16,6 @@ from lockpin_core.config import Fit
 from lockpin_core.engine import Admitted, Answered, Passed
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.memory import MemoryLedger
-from lockpin_core.ledger.protocol import Short
 from lockpin_core.money import Money
 from lockpin_core.refusals import refusal
 from lockpin_core.windows import Window
@@ -309,22 +308,17 @@ def test_a_limit_of_lockpins_own_does_not_shrink_below_the_floor():
 
 
 class Racing(MemoryLedger):
-    """A ledger in which another process takes what is left between two asks."""
+    """A ledger in which another call always takes its share just before."""
 
-    def hold(self, call, rules):
-        answer = super().hold(call, rules)
-        if isinstance(answer.result(), Short):
-            super().hold(replace(call, id="other", quote=nouns.quote("0.5")), rules)
-        return answer
+    def hold(self, call, rules, smaller=None):
+        super().hold(replace(call, id="other", quote=nouns.quote("0.05")), rules)
+        return super().hold(call, rules, smaller)
 
 
-def test_what_shrank_in_vain_is_refused_in_the_figures_of_the_first_answer():
+def test_a_call_shrinks_to_what_is_left_when_another_comes_first():
     desk = Desk(config("0.5"), Racing(clock=lambda: desks.NOW))
 
-    found = answered(desk.ask(body(limit=None)))
-
-    assert (found["lockpin"]["needed_usd"], found["lockpin"]["in_flight_usd"]) == (3.2, 0)
-    assert desk.kinds() == ["hold", "refusal"]
+    assert json.loads(desk.ask(body(limit=None)).body)["max_completion_tokens"] == 4500
 
 
 def test_a_lower_floor_lets_it_shrink_further():
@@ -376,7 +370,7 @@ def test_a_body_of_a_plan_login_passes_byte_for_byte():
 class Broken(MemoryLedger):
     """A ledger that cannot be written."""
 
-    def hold(self, call, rules):
+    def hold(self, call, rules, smaller=None):
         failed: Future = Future()
         failed.set_exception(LedgerUnavailable("the disk is full"))
         return failed
@@ -397,8 +391,8 @@ def test_a_ledger_that_cannot_be_written_is_503_with_a_time_to_come_again():
 class Silent(MemoryLedger):
     """A ledger that holds and does not answer in time."""
 
-    def hold(self, call, rules):
-        super().hold(call, rules)
+    def hold(self, call, rules, smaller=None):
+        super().hold(call, rules, smaller)
         return Future()
 
 

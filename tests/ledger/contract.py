@@ -337,6 +337,22 @@ class LedgerContract:
         with pytest.raises(CommandError):
             desk.admin.raise_budget(machine(None), "m", money("1"), who="test")
 
+    def test_a_smaller_version_is_held_by_the_balances_that_are_in_the_way(self, desk):
+        hold(desk, "c0", "0.3")
+        seen = []
+
+        def smaller(standings):
+            seen.append([standing.held for standing in standings])
+            return call("c1", "0.7")
+
+        held = desk.ledger.hold(call("c1", "0.8"), ONE, smaller).result(WAIT_S)
+        short = desk.ledger.hold(call("c2", "0.8"), ONE, lambda standings: call("c2", "0.1")).result(WAIT_S)
+
+        assert isinstance(held, Held)
+        assert held.call.quote.most == money("0.7")
+        assert seen == [[money("0.3"), money("0.3")]]
+        assert isinstance(short, Short)
+
     def test_a_budget_set_anew_takes_the_place_of_earlier_raises(self, desk):
         desk.admin.task_new("t", limit=money("1"), window="lifetime", who="x")
         hold(desk, "c1", "0.1")

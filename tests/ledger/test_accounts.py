@@ -1,18 +1,23 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lockpin_core.budgets import Budget
 from lockpin_core.ledger.accounts import (
     Balance,
     Seat,
     Spans,
     TaskTerms,
     budget_in,
+    has_room,
     own_budget,
     passed_steps,
     seat_of,
     standing_of,
 )
+from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window
 from tests.ledger.desk import DAY, NOON, OWN, machine, money
 
@@ -71,3 +76,19 @@ def test_accounts_of_one_budget_differ_by_subject_and_window():
     names = {seat_of(machine("1"), subject, NOON.replace(day=day), spans).account for subject in "ab" for day in (1, 2)}
     assert len(names) == 4
     assert isinstance(seat_of(machine("1"), "a", NOON, spans), Seat)
+
+
+AMOUNTS = st.integers(0, 5)
+
+
+@given(
+    limits=st.tuples(st.none() | AMOUNTS, st.none() | AMOUNTS), enforce=st.booleans(),
+    numbers=st.lists(AMOUNTS, min_size=6, max_size=6), usd=AMOUNTS, tokens=AMOUNTS,
+)  # fmt: skip
+def test_room_in_plain_numbers_is_the_rule_of_fitting(limits, enforce, numbers, usd, tokens):
+    limit = None if limits[0] is None else Money(limits[0])
+    budget = Budget("b", "task", Window("lifetime"), limit, limits[1], enforce=enforce)
+    balance = Balance(*numbers)
+    standing = standing_of(Seat("a", budget, "s", LIFETIME), balance)
+
+    assert has_room(budget, balance, usd, tokens) == (not enforce or standing.fits(Money(usd), tokens))
