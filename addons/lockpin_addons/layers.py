@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TCPLayer
@@ -20,7 +19,11 @@ from lockpin_core.providers import Providers, canonical_host
 
 logger = logging.getLogger("lockpin")
 
-TLS_RECORD_BYTES = 3  # what tells a TLS record from anything else
+TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection
+TLS_RECORDS = range(0x14, 0x19)  # first bytes of its records
+TLS_MAJOR = 3  # the second byte of all of them
+RECORD_HEAD_BYTES = 5
+UNREADABLE = "unreadable"
 MAX_HELLO_BYTES = 64 * 1024  # no hello of a client is longer
 
 
@@ -69,22 +72,33 @@ class Tunnel(TCPLayer):
             if names_provider is None:
                 return
             if names_provider:
-                logger.warning("lockpin: closed a tunnel to another host that named a provider")
-                yield commands.CloseConnection(self.context.server)
-                yield commands.CloseConnection(self.context.client)
-                self._handle_event = self.done
+                logger.warning("lockpin: closed a tunnel to another host that named a provider, or might have")
+                yield from self._close()
                 return
             event, self._first = events.DataReceived(self.context.client, self._first), None
         yield from super().relay_messages(event)
 
+    def _close(self) -> layer.CommandGenerator[None]:
+        yield commands.CloseConnection(self.context.server)
+        yield commands.CloseConnection(self.context.client)
+        self._handle_event = self.done
+
     def _judge(self, data: bytes) -> bool | None:
-        """Say whether the first words name a provider; None: they are not whole yet."""
-        if b"\x16\x03".startswith(data[:2]) and len(data) < TLS_RECORD_BYTES:
-            return None
-        if not starts_like_tls_record(data) or len(data) > MAX_HELLO_BYTES:
+        """Say whether the first words name a provider, or might; None: they are not whole yet.
+
+        A hello of TLS must be readable in full: servers are less strict than any parser here, and what they would
+        understand and we would not must not pass.
+        """
+        if data[0] not in TLS_RECORDS and not _is_old_hello(data):
             return False
-        name = _client_hello(data)
-        return None if name is None else self._providers.for_host(name) is not None
+        if len(data) < 2:
+            return None
+        if data[0] in TLS_RECORDS and data[1] != TLS_MAJOR:
+            return False
+        hello = hello_name(data)
+        if hello is None:
+            return len(data) > MAX_HELLO_BYTES or None
+        return hello == UNREADABLE or self._providers.for_host(hello) is not None
 
 
 class Tunnels:
@@ -140,10 +154,36 @@ def _is_inside_tls(context: Context) -> bool:
     return ClientTLSLayer in kinds and kinds[::-1].index(ClientTLSLayer) < kinds[::-1].index(HttpLayer)
 
 
-def _client_hello(data: bytes) -> str | None:
-    """Read the server name of a ClientHello: "" where it has none or is not readable; None: it is not complete."""
+def hello_name(data: bytes) -> str | None:
+    """Read the server name of a ClientHello, whatever records it comes in: "" where it names none.
+
+    None: it is not whole yet. UNREADABLE: it is no hello that can be read, though a server might.
+    """
+    message, at = b"", 0
+    while at < len(data):
+        head = data[at : at + RECORD_HEAD_BYTES]
+        if head[:1] != TLS_HANDSHAKE or (len(head) > 1 and head[1] != TLS_MAJOR):
+            return UNREADABLE
+        if len(head) < RECORD_HEAD_BYTES:
+            return None
+        size = int.from_bytes(head[3:5])
+        message += data[at + RECORD_HEAD_BYTES : at + RECORD_HEAD_BYTES + size]
+        at += RECORD_HEAD_BYTES + size
+        if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4]):
+            return _name_in(message)
+    return None
+
+
+def _name_in(message: bytes) -> str:
+    size = int.from_bytes(message[1:4])
+    record = b"\x16\x03\x01" + (4 + size).to_bytes(2) + message[: 4 + size] if size + 4 < 1 << 14 else b""
     try:
-        hello = parse_client_hello(data)
+        hello = parse_client_hello(record) if record else None
     except ValueError:
-        return ""
-    return None if hello is None else canonical_host(hello.sni or "")
+        return UNREADABLE
+    return UNREADABLE if hello is None else canonical_host(hello.sni or "")
+
+
+def _is_old_hello(data: bytes) -> bool:
+    """Say whether this may be the hello of SSL 2, which names no server but is TLS all the same."""
+    return len(data) >= 3 and data[0] & 0x80 != 0 and data[2] == 1
