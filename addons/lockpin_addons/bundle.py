@@ -12,7 +12,7 @@ from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
-from lockpin_addons import guard, lean, mends, options
+from lockpin_addons import guard, lean, mends, options, quiet
 from lockpin_addons.banner import Start, start_block
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
@@ -80,6 +80,7 @@ class Lockpin:
                 warnings=options.warnings(ctx.options),
                 by_command=self.by_command,
             )
+            lean.spare_the_collector()
             print("\n".join(start_block(start)), flush=True)
 
 
@@ -103,6 +104,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     options.force(master.options)
     config = load(_config_path(master), options=_set_options(master), env=os.environ)
     options.check(master.options, has_upstreams=bool(config.upstreams))
+    quiet.install()
     guard.install()
     providers = Providers.load(shipped_dir())
     addon.prices = PriceTable.load(shipped_dir(), config.pricing, config.models)

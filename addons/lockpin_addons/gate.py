@@ -31,6 +31,7 @@ from lockpin_core.providers import Providers
 from lockpin_core.refusals import refusal
 
 MAX_HEADERS_BYTES = 64 * 1024
+DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond
 UNREAD = "the body could not be read: "
 
 
@@ -146,7 +147,7 @@ class Gate:
             case Wrong():
                 self._answer_wrong(flow, trip, where)
             case Bound():
-                trip.bound = where
+                trip.bound, trip.denial = where, flow.response
                 self._limit_body(flow, trip, where)
 
     def _let_through(self, flow: http.HTTPFlow, trip: Trip) -> None:
@@ -154,7 +155,7 @@ class Gate:
         flow.request.stream = True
         trip.kind = Kind.PASSED
         flow.response = None
-        guard.permit(flow)
+        guard.permit(flow, whole=False)
 
     def _answer_own(self, flow: http.HTTPFlow, trip: Trip, path: str) -> None:
         status, body = self.health.answer(path, [provider.name for provider in self.providers.all()])
@@ -191,9 +192,12 @@ class Gate:
         trip = self.trips.get(flow.id)
         if trip is None or trip.kind is not Kind.PENDING or trip.bound is None:
             return
+        if flow.response is not None and flow.response is not trip.denial:
+            trip.kind = Kind.OWN  # a script has answered by itself: nothing is sent
+            return
         headers = lower_headers(flow.request.headers)
         try:
-            body = self._read(flow, headers)
+            body = await self._read(flow, headers)
             payers = self._payers(flow, trip.bound, headers)
         except identity.IdentityError as error:
             return self._refuse(flow, trip, trip.bound, "bad_request", str(error))
@@ -212,11 +216,14 @@ class Gate:
         guard.permit(flow)
         return None
 
-    def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str]) -> bytes:
+    async def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str]) -> bytes:
         raw = flow.request.raw_content or b""
         if flow.request.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
             return raw
-        return decode_bounded(raw, headers.get("content-encoding"), self.config.max_request_mb << 20)
+        encoding, limit_bytes = headers.get("content-encoding"), self.config.max_request_mb << 20
+        if is_encoded(encoding) and len(raw) > DECODE_ON_LOOP_BYTES:
+            return await asyncio.to_thread(decode_bounded, raw, encoding, limit_bytes)
+        return decode_bounded(raw, encoding, limit_bytes)
 
     def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str]) -> Payers:
         user = identity.proxy_user(headers) or self._proxy_users.get(flow.client_conn.id)

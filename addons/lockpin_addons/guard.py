@@ -70,13 +70,27 @@ def own_reply(status: int, body: bytes, headers: dict[str, str] | None = None) -
     return http.Response.make(status, body, {"content-type": "application/json", **(headers or {})})
 
 
-def permit(flow: http.HTTPFlow) -> None:
-    """Let this flow reach exactly the destination it names now, once."""
-    flow.metadata[PERMIT] = _destination(flow)
+def permit(flow: http.HTTPFlow, *, whole: bool = True) -> None:
+    """Let this flow reach exactly the destination it names now, once; `whole`: with exactly this request and body."""
+    flow.metadata[PERMIT] = (_destination(flow), _content(flow) if whole else None)
+
+
+def _is_permitted(flow: http.HTTPFlow) -> bool:
+    destination, content = flow.metadata.pop(PERMIT, (None, None))
+    if destination != _destination(flow):
+        return False
+    if content is None:
+        return True
+    method, path, body = _content(flow)
+    return (method, path) == content[:2] and body is content[2]
 
 
 def _destination(flow: http.HTTPFlow) -> tuple[str, str, str, int]:
     return (flow.id, flow.request.scheme, flow.request.host, flow.request.port)
+
+
+def _content(flow: http.HTTPFlow) -> tuple[str, str, bytes | None]:
+    return (flow.request.method, flow.request.path, flow.request.raw_content)
 
 
 def verify() -> None:
@@ -111,7 +125,7 @@ def _lock_upstream() -> None:
     original = HttpStream.make_server_connection
 
     def make_server_connection(self: HttpStream) -> Generator[Any, Any, bool]:
-        if self.flow.metadata.pop(PERMIT, None) != _destination(self.flow):
+        if not _is_permitted(self.flow):
             logger.error("lockpin: a call without a permit was stopped before it was sent")
             yield from _answer(self, panic_reply())
             return False

@@ -112,6 +112,8 @@ class Tap:
             return
         if guard.OWN_REPLY in flow.metadata and trip.admitted is not None:
             self.engine.cancel(trip.call_id)
+        elif trip.admitted is not None and guard.SENT not in flow.metadata:
+            self.engine.settle(trip.admitted, Reading(), Outcome(Ending.NOT_SENT, None))  # another addon's own answer
         elif trip.admitted is not None and not trip.settled:
             await self._settle_reply(flow, trip, response)
         self.trips.pop(flow.id, None)

@@ -28,6 +28,7 @@ class Trip:
     call_id: str
     client_id: str = ""  # of the client's connection
     bound: Bound | None = None
+    denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
     admitted: Admitted | None = None
     headers: dict[str, str] = field(default_factory=dict)  # what the reply gets of ours, known before it comes

@@ -60,7 +60,9 @@ def test_a_call_without_a_limit_shrinks_beside_others_and_is_not_refused(kind, t
     """Small calls that come at the same moment must not make a call that fits a refused one."""
     with (
         processes.origin(tmp_path) as origin,
-        processes.proxy(tmp_path, CONFIG.format(origin=origin.url).replace("output: false", "output: true"), kind=kind) as proxy,
+        processes.proxy(
+            tmp_path, CONFIG.format(origin=origin.url).replace("output: false", "output: true"), kind=kind
+        ) as proxy,
     ):
         for run in range(10):
             statuses, limit = asyncio.run(_one_beside_three(proxy, f"beside-{run}"))

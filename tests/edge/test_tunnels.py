@@ -84,6 +84,8 @@ def test_a_name_is_read_from_any_records_and_not_before_it_is_whole(name, size):
         assert hello_name(data[:cut]) in (None, name)
 
 
-@pytest.mark.parametrize("data", [b"\x16\x04\x01\x00\x01\x01", b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", b"\x15\x03\x01"])
+@pytest.mark.parametrize(
+    "data", [b"\x16\x04\x01\x00\x01\x01", b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", b"\x15\x03\x01"]
+)
 def test_what_is_no_readable_hello_is_told(data):
     assert hello_name(data) == UNREADABLE
