@@ -17,6 +17,7 @@ import platformdirs
 from lockpin_core.budgets import Budget
 from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
 from lockpin_core.config_pricing import read_pricing
+from lockpin_core.config_secrets import masked_keys
 from lockpin_core.config_values import (
     Reader,
     Section,
@@ -38,7 +39,7 @@ from lockpin_core.config_values import (
     wrong,
     zone,
 )
-from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, read
+from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, located, read
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
 from lockpin_core.providers import canonical_host
@@ -182,12 +183,13 @@ def _content(file: Path) -> str:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}; the path of a YAML file is allowed") from error
+        words = f"cannot be read: {error.strerror}; the path of a YAML file is allowed"
+        raise ConfigError(f"{masked_keys(str(file))}: {words}") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{file}:{line}: is not UTF-8 text") from error
+        raise located(str(file), line, "is not UTF-8 text") from error
 
 
 def _options(options: Mapping[str, str]) -> dict[str, Text]:
@@ -196,7 +198,7 @@ def _options(options: Mapping[str, str]) -> dict[str, Text]:
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(names)}"
-            raise ConfigError(f"option {name} is not known; {hint}")
+            raise located("option", None, f"{name} is not known; {hint}")
     return {".".join(names[name]): Text(Where("option", None, name), value) for name, value in options.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from lockpin_core.config_values import wrong
-from lockpin_core.config_yaml import Items, Node, Plain, Table, Text, one_line, plain
+from lockpin_core.config_yaml import Items, Node, Plain, Table, Text, located, plain
 from lockpin_core.errors import ConfigError, PriceError
 from lockpin_core.price_entry import read_entry
 
@@ -39,7 +39,7 @@ def _placed(message: str, entry: Node) -> ConfigError:
         if _begins(_bare(message), _bare(words))
     ]
     where = max(named, key=lambda place: place[:2])[2] if named else entry.where
-    return ConfigError(one_line(f"{where.source}:{where.line}: {message}"))
+    return located(where.source, where.line, message)
 
 
 def _beginnings(path: str, parent: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config
+from lockpin_core.config_secrets import masked
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.providers import Providers
 from lockpin_core.usage import Unit
@@ -19,8 +20,8 @@ _NEEDED = (Unit.INPUT, Unit.OUTPUT)  # every quote takes both; the others have a
 
 
 def warnings(config: Config, table: PriceTable, providers: Providers, *, at: datetime) -> list[str]:
-    """List the warnings, one line each, in the order of the file's keys."""
-    return [
+    """List the warnings, one line each, in the order of the file's keys; what may be a secret is hidden."""
+    found = [
         *_unpriced(config, table, at),
         *_without_hosts(config, table),
         *(f'budget "{budget.name}" {why}' for budget in config.budgets if (why := _never_matches(budget, table))),
@@ -28,6 +29,7 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
         *_sent_nowhere(config.upstreams, providers),
         *_toothless(config),
     ]
+    return [masked(line) for line in found]
 
 
 def _unpriced(config: Config, table: PriceTable, at: datetime) -> Iterator[str]:

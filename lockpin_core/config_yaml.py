@@ -7,19 +7,18 @@ file means must be readable where it stands.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 import yaml
 
+from lockpin_core.config_secrets import masked, masked_keys
 from lockpin_core.errors import ConfigError
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _DEFAULT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 _MAX_SHOWN = 80
-_SECRET = re.compile(r"://[^/@\s]*@")  # a user name and password inside a URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,7 @@ class Where:
 
     def error(self, fact: str) -> ConfigError:
         """Make the error of this place; `fact` goes on after the path."""
-        place = f"{self.source} " if self.line is None else f"{self.source}:{self.line}: "
-        return ConfigError(one_line(f"{place}{self.path or 'the file'} {fact}"))
+        return located(self.source, self.line, f"{self.path or 'the file'} {fact}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,12 @@ class Table:
     entries: Mapping[str, Node] = field(default_factory=dict)
 
 
+def located(source: str, line: int | None, fact: str) -> ConfigError:
+    """Make the error of a line in a file, or of an option; what may be a secret is hidden, the file's name stays."""
+    place = f"{masked_keys(source)} " if line is None else f"{masked_keys(source)}:{line}: "
+    return ConfigError(one_line(f"{place}{masked(fact)}"))
+
+
 type Node = Text | Items | Table
 type Plain = str | list[Plain] | dict[str, Plain] | None
 
@@ -79,13 +83,13 @@ def read(text: str, file: str) -> Table:
     try:
         root = yaml.compose(text, yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{file}:{_line(error, text)}: not YAML: {_problem(error)}") from error
+        raise located(file, _line(error, text), f"not YAML: {_problem(error)}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        raise ConfigError(f"{file}:{line}: not YAML: the character U+{code:04X} is not allowed") from error
+        raise located(file, line, f"not YAML: the character U+{code:04X} is not allowed") from error
     except RecursionError as error:
-        raise ConfigError(f"{file}:1: nested too deeply; lists and mappings a few levels deep are allowed") from error
+        raise located(file, 1, "nested too deeply; lists and mappings a few levels deep are allowed") from error
     where = Where(file, 1)
     node = Table(where) if root is None else _node(root, where, set())
     if isinstance(node, Text) and node.is_null:
@@ -96,7 +100,7 @@ def read(text: str, file: str) -> Table:
 
 
 def shown(node: Node) -> str:
-    """Write a node for an error: a scalar in quotes and shortened, passwords in URLs left out."""
+    """Write a node for an error: a scalar in quotes and shortened, secrets left out."""
     match node:
         case Table():
             return "a mapping"
@@ -111,8 +115,8 @@ def shown(node: Node) -> str:
 
 
 def quoted(text: str) -> str:
-    """Write a text for an error, in quotes and on one line."""
-    safe = _SECRET.sub("://…@", text)
+    """Write a text for an error, in quotes and on one line, secrets left out."""
+    safe = masked(text)
     return json.dumps(safe if len(safe) <= _MAX_SHOWN else f"{safe[:_MAX_SHOWN]}…", ensure_ascii=False)
 
 

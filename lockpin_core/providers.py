@@ -158,12 +158,16 @@ class Providers:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
 
+_LONGEST_HOST = 1024
+
+
 @functools.lru_cache(maxsize=1024)
 def canonical_host(host: str) -> str:
     """Write a host as its owner does: in ASCII and lower case, without brackets, dots or space round it; never raises.
 
     Whatever is a dot to a resolver is one here, in every script, so that a look-alike of a host is that host.
     """
+    host = host[:_LONGEST_HOST]  # no host is longer, and a long row of marks takes long to normalise
     bare = unicodedata.normalize("NFKC", host).replace(_FULL_STOP, ".").strip(_AROUND)
     try:
         name = bare.encode("idna").decode("ascii")

@@ -18,6 +18,7 @@ MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
 MAX_NAME = 128
 OWN_PREFIX = b"x-lockpin-"
+_FOR_PROXIES = (b"proxy-authorization", b"proxy-connection")
 
 # The session id that a client sends by itself: (how its user agent or originator begins, header).
 SESSION_HEADERS = (
@@ -71,11 +72,11 @@ def own_headers(headers: http.Headers) -> Mapping[str, str]:
 
 def strip_own(headers: http.Headers) -> None:
     """Take out what is for Lockpin alone: it never leaves."""
-    headers.fields = tuple(field for field in headers.fields if not _is_own(field[0].lower()))
-
-
-def _is_own(name: bytes) -> bool:
-    return name.startswith(OWN_PREFIX) or name in (b"proxy-authorization", b"proxy-connection")
+    headers.fields = tuple(
+        (name, value)
+        for name, value in headers.fields
+        if not (lower := name.lower()).startswith(OWN_PREFIX) and lower not in _FOR_PROXIES
+    )
 
 
 def proxy_user(headers: Mapping[str, str]) -> str | None:
@@ -108,7 +109,8 @@ def _session(headers: Mapping[str, str]) -> str | None:
 
 
 def _name(raw: str, what: str) -> str:
-    name = unicodedata.normalize("NFC", raw).strip()
+    # Judged by length before it is normalised, which takes long for a long row of marks.
+    name = unicodedata.normalize("NFC", raw).strip() if len(raw) <= 4 * MAX_NAME else ""
     if not 1 <= len(name) <= MAX_NAME or "/" in name or not name.isprintable():
         raise IdentityError(f"{what} must be 1 to {MAX_NAME} printable characters without a slash")
     return name

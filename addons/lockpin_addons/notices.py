@@ -11,6 +11,7 @@ from mitmproxy import http
 
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Call
+from lockpin_core.ledger.accounts import passed_steps
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import ZERO, Money
 from lockpin_core.receipt import ReceiptFacts, receipt
@@ -110,9 +111,10 @@ def _budget_line(standing: Standing) -> str | None:
 
 def _step_passed(standing: Standing) -> str | None:
     """Give the highest alert step, in whole percent, that spent has reached."""
-    used = _used(standing)
-    passed = [Decimal(step) for step in standing.budget.alert_at if used >= Decimal(step)]
-    return f"{int(max(passed) * 100)}" if passed else None
+    steps = standing.budget.alert_at
+    if standing.limit != ZERO and standing.limit_tokens != 0:
+        steps = passed_steps(standing, steps)
+    return f"{int(max(map(Decimal, steps)) * 100)}" if steps else None
 
 
 def _used(standing: Standing) -> Decimal:

@@ -13,10 +13,12 @@ from typing import cast
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import json_text, shown_name
 from lockpin_core.wire.tally import (
+    Nested,
     Rule,
     Shape,
     Tally,
     Unknown,
+    as_escaped_json,
     as_json,
     each,
     scalars,
@@ -78,23 +80,25 @@ _REFUSED_FIELDS = {
     "mcp_servers": "the provider calls MCP servers",
     "container": "the provider runs code in a container",
     "compaction": "the provider summarizes the conversation",
-    "thread": "the provider keeps the conversation, so the body does not show it",
     "fallbacks": "the provider may run the prompt again on other models",
     "billing_policy": "another account may be billed",
 }
 
 
 class ToolSizes(dict[str, int]):
-    """Bytes of each tool's definition by its name, measured when a reference asks for it; 0: no such tool."""
+    """Bytes of each tool's definition by its name, all measured when the first reference asks; 0: no such tool."""
 
     def __init__(self, tools: list[object]) -> None:
         super().__init__()
         self._tools = tools
 
     def __missing__(self, name: str) -> int:
-        named = [tool for tool in self._tools if isinstance(tool, dict) and tool.get("name") == name]
-        self[name] = sum(len(json_text(tool).encode("utf-8", "surrogatepass")) for tool in named)
-        return self[name]
+        tools, self._tools = self._tools, []  # all at once: there may be as many references as tools
+        for tool in tools:
+            known = tool.get("name") if isinstance(tool, dict) else None
+            if type(known) is str:
+                self[known] = self.get(known, 0) + len(json_text(tool).encode("utf-8", "surrogatepass"))
+        return self.get(name, 0)
 
 
 def _cache(value: object, tally: Tally) -> None:
@@ -118,6 +122,12 @@ def _count_image(value: object, tally: Tally) -> None:
 
 def _hide_document(value: object, tally: Tally) -> None:
     tally.hide("document")
+
+
+def _resume(value: object, tally: Tally) -> None:
+    """Bound a conversation that the provider kept: its window bounds the turns, which may have had any cache mark."""
+    tally.hide("thread")
+    tally.prompt_units |= {Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H}
 
 
 def _expand(value: object, tally: Tally) -> None:
@@ -167,6 +177,7 @@ def _hide_sourceless(value: object, tally: Tally) -> None:
 
 _CACHE = shape("cache_control", "type ttl scope", unknown=Unknown.REFUSE, effect=_mark)
 _MARKED: Mapping[str, Rule] = {"cache_control": _cache}
+_NOTED: Mapping[str, Rule] = {**_MARKED, "_meta": as_escaped_json, "annotations": as_escaped_json}  # as MCP servers do
 
 _IMAGE_SOURCES = {
     "base64": _block_shape("an image source", "type media_type", uncounted="data"),
@@ -182,17 +193,17 @@ _DOCUMENT_SOURCES = {
 }
 _CITATIONS: Rule = as_json  # places in documents that the body holds, as text
 BLOCKS = {
-    "text": _block_shape("a text block", "type text", {**_MARKED, "citations": _CITATIONS}),
+    "text": _block_shape("a text block", "type text", {**_NOTED, "citations": _CITATIONS}),
     "image": _block_shape(
         "an image block",
         "type",
-        {**_MARKED, "source": variant(_IMAGE_SOURCES, {}, "image source"), "transformations": scalars},
+        {**_NOTED, "source": variant(_IMAGE_SOURCES, {}, "image source"), "transformations": scalars},
         effect=_count_image,
     ),
     "document": _block_shape(
         "a document block",
         "type title context",
-        {**_MARKED, "source": variant(_DOCUMENT_SOURCES, {}, "document source"), "citations": scalars},
+        {**_NOTED, "source": variant(_DOCUMENT_SOURCES, {}, "document source"), "citations": scalars},
         effect=_hide_sourceless,
     ),
     "search_result": _block_shape(
@@ -201,17 +212,23 @@ BLOCKS = {
     "thinking": _block_shape("a thinking block", "type thinking signature"),
     "redacted_thinking": _block_shape("a redacted_thinking block", "type data"),
     "tool_use": _block_shape(
-        "a tool_use block", "type id name toolset_name input", {**_MARKED, "input": as_json, "caller": scalars}
+        "a tool_use block", "type id name toolset_name input", {**_NOTED, "input": as_json, "caller": scalars}
     ),
     "tool_result": _block_shape(
-        "a tool_result block", "type tool_use_id is_error toolset_name content", {**_MARKED, "content": _blocks}
+        "a tool_result block", "type tool_use_id is_error toolset_name content", {**_NOTED, "content": _blocks}
     ),
     "tool_reference": _block_shape("a tool_reference block", "type tool_name", _MARKED, effect=_expand),
 }
 _block = variant(BLOCKS, _SERVER_BLOCKS, "content block")
 
 # The bytes of a tool are counted as schema, from the body as it was written: its rules only check.
-_TOOL_RULES: Mapping[str, Rule] = {**_MARKED, "allowed_callers": scalars, "input_examples": skip}
+_TOOL_RULES: Mapping[str, Rule] = {
+    **_MARKED,
+    "allowed_callers": scalars,
+    "input_examples": skip,
+    "annotations": skip,
+    "_meta": skip,
+}
 TOOLS = {
     "custom": shape(
         "a tool",
@@ -256,7 +273,18 @@ _CONTEXT_MANAGEMENT = shape(
 )
 _THINKING = shape("thinking", "type budget_tokens display", {"block_binding": scalars}, unknown=Unknown.REFUSE)
 _OUTPUT_CONFIG = shape("output_config", "effort", {"format": skip, "task_budget": scalars}, unknown=Unknown.REFUSE)
-_MESSAGE = shape("a message", "role clear_at content", {"content": _blocks, "output_config": scalars})
+# A reply may come back whole, with its usage and whatever else it had.
+_MESSAGE = shape(
+    "a message", "role clear_at content", {"content": _blocks, "output_config": scalars}, nested_unknown=Nested.COUNT
+)
+_THREAD = variant(
+    {
+        "create": shape("thread", "type", unknown=Unknown.REFUSE),  # it is kept for later; this body shows all of it
+        "continue": shape("thread", "type previous_message_id", unknown=Unknown.REFUSE, effect=_resume),
+    },
+    {},
+    "thread",
+)
 
 
 def _messages(value: object, tally: Tally) -> None:
@@ -280,8 +308,10 @@ REQUEST = shape(
         "cache_control": _cache,
         "context_management": _CONTEXT_MANAGEMENT.read,
         "diagnostics": scalars,
+        "thread": _THREAD,
         "fallback_credit_token": _refuse_credit,
     },
     refused=_REFUSED_FIELDS,
+    nested_unknown=Nested.EMPTY,
 )
 SCHEMA_FIELDS = ("tools", "output_config")  # counted by their bytes as they were written

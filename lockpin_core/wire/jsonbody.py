@@ -22,6 +22,7 @@ MAX_WORD = 256  # characters of a model, a tier or a region
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
+_ENCODE_ASCII = json.JSONEncoder(check_circular=False, allow_nan=False).encode
 
 
 class Number(float):
@@ -134,9 +135,9 @@ def shown_name(name: object) -> str:
     return json.dumps(text if len(text) <= 40 else f"{text[:40]}...")
 
 
-def json_text(value: object) -> str:
-    """Write a value that was read here as JSON again, without escapes where none are needed."""
-    return _ENCODE(value)
+def json_text(value: object, *, escaped: bool = False) -> str:
+    """Write a value that was read here as JSON again: without escapes where none are needed, or in ASCII alone."""
+    return _ENCODE_ASCII(value) if escaped else _ENCODE(value)
 
 
 def _read_object(
@@ -195,8 +196,11 @@ def _skip(text: str, at: int) -> int:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        _refuse_duplicate(next(key for key in keys if keys.count(key) > 1))
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                _refuse_duplicate(key)
+            seen.add(key)
     return made
 
 

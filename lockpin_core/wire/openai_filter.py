@@ -23,43 +23,52 @@ class ChatUsageFilter:
     __slots__ = ("_event", "_finished", "_passed")
 
     def __init__(self) -> None:
-        self._event = b""  # the unfinished event
+        self._event = bytearray()  # the unfinished event; it grows in place, whatever the number of its chunks
         self._passed = 0  # how many of its bytes the client has
         self._finished = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Give what the client gets of this chunk."""
-        given, text, start = [], self._event + chunk, 0
-        passed = self._passed
-        for end in _ends(text, len(self._event)):
+        known = len(self._event)
+        self._event += chunk
+        given = self._whole_events(_ends(self._event, known))
+        rest = self._event
+        if not self._finished or self._passed or len(rest) > MAX_EVENT_BYTES:
+            given.append(bytes(rest[self._passed :]))
+            self._passed = len(rest)
+        if self._passed > MAX_EVENT_BYTES:  # it passes whole: only its end is still looked for
+            self._finished = self._finished or _FINISHED.search(rest) is not None
+            del rest[:-_LONGEST_END]
+            self._passed = len(rest)
+        return b"".join(given)
+
+    def _whole_events(self, ends: list[int]) -> list[bytes]:
+        """Take the events out that end here, and give what the client gets of them."""
+        if not ends:
+            return []
+        given, text, start = [], bytes(self._event), 0
+        for end in ends:
             event = text[start:end]
             self._finished = self._finished or _FINISHED.search(event) is not None
-            if passed or not _is_usage(event):
-                given.append(event[passed:])
-            start, passed = end, 0
-        rest = text[start:]
-        if not self._finished or passed or len(rest) > MAX_EVENT_BYTES:
-            given.append(rest[passed:])
-            passed = len(rest)
-        if passed > MAX_EVENT_BYTES:  # it passes whole: only its end is still looked for
-            self._finished = self._finished or _FINISHED.search(rest) is not None
-            rest = rest[-_LONGEST_END:]
-            passed = len(rest)
-        self._event, self._passed = rest, passed
-        return b"".join(given)
+            if self._passed or not _is_usage(event):
+                given.append(event[self._passed :])
+            start, self._passed = end, 0
+        self._event = bytearray(text[start:])
+        return given
 
     def close(self) -> bytes:
         """Give what was kept back, unless it is the usage event without its blank line."""
-        kept = self._event[self._passed :]
-        is_usage = not self._passed and _is_usage(self._event)
-        self._event, self._passed = b"", 0
+        event = bytes(self._event)
+        kept = event[self._passed :]
+        is_usage = not self._passed and _is_usage(event)
+        self._event, self._passed = bytearray(), 0
         return b"" if is_usage else kept
 
 
-def _ends(text: bytes, known: int) -> list[int]:
+def _ends(text: bytearray, known: int) -> list[int]:
     """Find where events end; the first `known` bytes are an unfinished event that was searched before."""
     since = max(0, known - 3)
-    if b"\r" not in text:
+    if text.find(b"\r", since) < 0:
         ends, at = [], text.find(b"\n\n", since)
         while at >= 0:
             ends.append(at + 2)

@@ -11,7 +11,20 @@ from typing import cast
 
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
-from lockpin_core.wire.tally import Rule, Tally, Unknown, as_json, each, scalars, shape, skip, unpriced, variant
+from lockpin_core.wire.tally import (
+    Nested,
+    Rule,
+    Tally,
+    Unknown,
+    as_escaped_json,
+    as_json,
+    each,
+    scalars,
+    shape,
+    skip,
+    unpriced,
+    variant,
+)
 
 _REFUSED_FIELDS = {
     "web_search_options": "the provider searches the web, for a fee and with results as input",
@@ -97,6 +110,12 @@ def _standard_mode(value: object, tally: Tally) -> None:
         unpriced(f'"mode" of reasoning as {shown_name(mode)} (the provider may work more than the output limit says)')
 
 
+def _called(value: object, tally: Tally) -> None:
+    """Count a function as it was called; clients also hold its arguments as the object that they read from them."""
+    items = value.values() if isinstance(value, dict) else cast("list[object]", value)
+    tally.add_json(value, escaped=any(type(item) in (dict, list) for item in items))
+
+
 def _parts(value: object, tally: Tally) -> None:
     """Read a list of content parts."""
     for part in value if type(value) is list else (value,):
@@ -121,13 +140,14 @@ def _checked(rule: Rule) -> Rule:
 _BREAKPOINT = shape("prompt_cache_breakpoint", "mode ttl", unknown=Unknown.REFUSE)
 _MARKER = shape("cache_control", "type ttl", unknown=Unknown.REFUSE)
 _MARKED: Mapping[str, Rule] = {"prompt_cache_breakpoint": _breakpoint, "cache_control": _marker}
+_NOTES: Mapping[str, Rule] = {"_meta": as_escaped_json, "annotations": as_escaped_json}  # as MCP servers do
 
 _IMAGE_URL = shape("image_url", "detail", uncounted="url", unknown=Unknown.HIDE)
 _FILE = shape("file", "file_id filename", uncounted="file_data")
 _AUDIO = shape("input_audio", "format", uncounted="data")
 # What is unknown in a part may stand for input that is elsewhere. Some hosts take an image or a sound as plain text.
 PARTS = {
-    "text": shape("a text part", "type text id", _MARKED, unknown=Unknown.HIDE),
+    "text": shape("a text part", "type text id", {**_MARKED, **_NOTES}, unknown=Unknown.HIDE),
     "refusal": shape("a refusal part", "type refusal", _MARKED, unknown=Unknown.HIDE),
     "image_url": shape(
         "an image part",
@@ -143,26 +163,38 @@ PARTS = {
 }
 _part = variant(PARTS, _REFUSED_PARTS, "content part")
 
-_CALL_RULES: Mapping[str, Rule] = {"function": scalars, "custom": scalars, "extra_content": as_json}
-_CALLS = {kind: shape("a tool call", "id type index", _CALL_RULES) for kind in ("function", "custom")}
+_CALL_RULES: Mapping[str, Rule] = {
+    "function": _called,
+    "custom": scalars,
+    "extra_content": as_json,
+    "provider_specific_fields": as_escaped_json,
+}
+_CALL = shape("a tool call", "id type index", _CALL_RULES, nested_unknown=Nested.COUNT)
+_CALLS = {"function": _CALL, "custom": _CALL}
 _MESSAGE = shape(
     "a message",
-    "role name refusal tool_call_id reasoning_content reasoning prefix partial content reasoning_details annotations",
+    "role name refusal tool_call_id reasoning_content reasoning prefix partial content reasoning_details annotations "
+    "parsed",
     {
         **_MARKED,
         "content": _parts,
         "tool_calls": each(variant(_CALLS, {}, "tool call", default="function"), "tool_calls"),
-        "function_call": scalars,
+        "function_call": _called,
         "audio": shape("audio of a message", "id expires_at transcript", uncounted="data", effect=_hide_audio).read,
         "reasoning_details": as_json,
         "annotations": as_json,
+        "parsed": as_escaped_json,  # the content, as the client's own objects
+        "provider_specific_fields": as_escaped_json,
+        "thinking_blocks": as_escaped_json,
     },
+    nested_unknown=Nested.COUNT,
 )
 
-_FUNCTION = shape("a function", "name description strict", {"parameters": skip})
+_SKIPPED: Mapping[str, Rule] = dict.fromkeys(_NOTES, skip)
+_FUNCTION = shape("a function", "name description strict", {"parameters": skip, **_SKIPPED})
 _CUSTOM = shape("a custom tool", "name description", {"format": skip})
 TOOLS = {
-    "function": shape("a tool", "type strict", {**_MARKED, "function": _FUNCTION.read}),
+    "function": shape("a tool", "type strict", {**_MARKED, **_SKIPPED, "function": _FUNCTION.read}),
     "custom": shape("a tool", "type", {**_MARKED, "custom": _CUSTOM.read}),
 }
 _FORMATS = {
@@ -233,5 +265,6 @@ REQUEST = shape(
     },
     refused=_REFUSED_FIELDS,
     wary=_WARY,
+    nested_unknown=Nested.EMPTY,
 )
 SCHEMA_FIELDS = ("tools", "functions", "response_format")  # counted by their bytes as they were written

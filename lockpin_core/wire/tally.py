@@ -4,6 +4,11 @@ A shape names every field that an object may have. A field with an object or a l
 says how it is checked; an unknown one is refused, for it could be a feature that costs, and so is a plain value where
 an object or a list belongs. Unknown plain values pass where they can only be text, which is counted; a name that sounds
 like a reference hides input; a shape may be warier than that.
+
+Two places are kinder to what is unknown. A message of the history is text that the body shows, so an unknown object or
+list in it counts by its bytes as JSON, unless its name sounds like a reference or a cost (ids, addresses, files, cache,
+models, tiers, tools). And an empty object or list at the top of a request asks for nothing, under the same condition.
+Types are never unknown: a content block, a tool or a tool call of an unknown type is refused wherever it stands.
 """
 
 from __future__ import annotations
@@ -29,6 +34,14 @@ _REFERENCE = re.compile(
     r"(?:id|ids|ur[il]|urls|ref|reference|key|name|handle|data|source)|cachedcontent|url|uri"
 )
 
+# Parts of folded names that sound like a reference or a cost: an object or a list under them is no mere text.
+_COSTLY = re.compile(
+    r"ids?$|ur[il]s?$|refs?$|reference|handle|file|image|video|audio|document|media|attach|asset|cach|model|tier|speed|"
+    r"tool|search|server|container|plugin|mcp|thread|compact|fallback|prompt|skill|agent|connector"
+)
+_BYTES = frozenset({"data", "mediatype", "mimetype", "b64json"})  # folded names beside an image or a file in a message
+_MARKS = frozenset({"cachecontrol", "promptcachebreakpoint", "cachepoint"})  # folded names that ask for a cache write
+
 
 class Unknown(enum.Enum):
     """What becomes of an unknown field with a plain value."""
@@ -36,6 +49,14 @@ class Unknown(enum.Enum):
     PASS = "pass"  # counted as text, or hides input where its name sounds like a reference
     HIDE = "hide"  # a text may be a reference, whatever its name
     REFUSE = "refuse"  # may be a feature that costs
+
+
+class Nested(enum.Enum):
+    """What becomes of an unknown field with an object or a list in it."""
+
+    REFUSE = "refuse"
+    EMPTY = "empty"  # passes where it is empty and its name does not sound like a cost
+    COUNT = "count"  # counted as JSON where its name does not sound like a reference or a cost
 
 
 @dataclass(slots=True)
@@ -57,10 +78,13 @@ class Tally:
         """Note why the body does not show the whole prompt; the first reason stays."""
         self.hidden = self.hidden or reason
 
-    def add_json(self, value: object) -> None:
-        """Count a value that reaches the model as JSON, whatever is in it: brackets, commas and escapes too."""
-        self.texts.append(json_text(value))
-        self.more_strings += max(0, _strings(value) - 1)
+    def add_json(self, value: object, *, escaped: bool = False) -> None:
+        """Count a value that reaches the model as JSON, whatever is in it: brackets, commas and escapes too.
+
+        `escaped`: nobody says how it is written there, so all that is not ASCII counts as its escape.
+        """
+        self.texts.append(json_text(value, escaped=escaped))
+        self.more_strings += max(0, _strings(value, self.texts) - 1)
 
     def content(self) -> Content:
         """Give the counts."""
@@ -91,6 +115,7 @@ class Shape:
     uncounted: frozenset[str] = frozenset()  # known fields that are no text for the model
     unknown: Unknown = Unknown.PASS
     wary: re.Pattern[str] | None = None  # of folded names: what is unknown and named so is refused
+    nested_unknown: Nested = Nested.REFUSE
     effect: Rule | None = None  # what the object does beside being text
 
     def read(self, value: object, tally: Tally) -> None:
@@ -116,7 +141,7 @@ class Shape:
                 if rule is not None:
                     rule(item, tally)
                 elif item or key not in self.refused:
-                    refuse_unknown(f"field {shown_name(key)} of {self.name}")
+                    self._count_nested(key, item, tally)
             elif kind is not bool and item is not None:
                 texts.append(item.text if kind is Number else str(item))
 
@@ -132,6 +157,17 @@ class Shape:
                 raise WireError(f"{self.name} has {shown_name(key)}; it is spelled {shown_name(meant)}")
             elif item is not None and item is not False:
                 self._check_unknown(key, folded, item, tally)
+
+    def _count_nested(self, key: str, item: object, tally: Tally) -> None:
+        """Count an object or a list that has no rule, or refuse it."""
+        passes = self.nested_unknown is Nested.COUNT or (
+            self.nested_unknown is Nested.EMPTY and not item and key not in self.known
+        )
+        if not passes or _COSTLY.search(fold(key)):
+            refuse_unknown(f"field {shown_name(key)} of {self.name}")
+        if item:
+            _look_into(item, tally)
+            tally.add_json(item, escaped=True)
 
     def _check_unknown(self, key: str, folded: str, item: object, tally: Tally) -> None:
         if self.unknown is Unknown.REFUSE or (self.wary is not None and self.wary.search(folded)):
@@ -150,6 +186,7 @@ def shape(
     refused: Mapping[str, str] | None = None,
     unknown: Unknown = Unknown.PASS,
     wary: str | None = None,
+    nested_unknown: Nested = Nested.REFUSE,
     effect: Rule | None = None,
 ) -> Shape:
     """Make a shape; `fields` and `uncounted` are names with spaces between. A field in both `fields` and `rules` may
@@ -162,11 +199,12 @@ def shape(
         rules=rules,
         known=known,
         refused=refused,
-        spelled={fold(key): key for key in (*known, *refused)},
+        spelled={fold(key): key for key in (*known, *refused) if not key.startswith("_")},
         nested=frozenset(rules) - frozenset(plain),
         uncounted=left_out,
         unknown=unknown,
         wary=None if wary is None else re.compile(wary),
+        nested_unknown=nested_unknown,
         effect=effect,
     )
 
@@ -210,6 +248,11 @@ def as_json(value: object, tally: Tally) -> None:
     tally.add_json(value)
 
 
+def as_escaped_json(value: object, tally: Tally) -> None:
+    """Count anything, where nobody says how it reaches the model."""
+    tally.add_json(value, escaped=True)
+
+
 def skip(value: object, tally: Tally) -> None:
     """Count nothing: it is counted elsewhere."""
 
@@ -238,10 +281,25 @@ def fold(key: str) -> str:
     return key.casefold().replace("_", "").replace("-", "")
 
 
-def _strings(value: object) -> int:
-    """Count strings, keys and numbers."""
+def _look_into(value: object, tally: Tally) -> None:
+    """Look for what is no text inside a value that nobody knows: places of input elsewhere, marks for the cache."""
     if isinstance(value, dict):
-        return len(value) + sum(map(_strings, value.values()))
+        for key, item in value.items():
+            folded = fold(key)
+            if item and folded in _MARKS:
+                refuse_unknown(f"{shown_name(key)} in an unknown place")
+            if item and item is not True and (folded in _BYTES or _REFERENCE.fullmatch(folded)):
+                tally.hide("reference")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _look_into(item, tally)
+
+
+def _strings(value: object, longer: list[str]) -> int:
+    """Count strings, keys and numbers. A number whose text is longer than it is written again goes to `longer`."""
+    if isinstance(value, dict):
+        return len(value) + sum(_strings(item, longer) for item in value.values())
     if isinstance(value, list):
-        return sum(map(_strings, value))
+        return sum(_strings(item, longer) for item in value)
+    if type(value) is Number and len(value.text) > len(float.__repr__(value)):
+        longer.append(value.text)
     return 0 if value is None or isinstance(value, bool) else 1

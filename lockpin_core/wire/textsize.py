@@ -8,10 +8,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 PIECE = 1 << 20  # characters that are measured at once
 
 _ASCII = re.compile(r"[\x00-\x7f]")
+_MOST_MARKS = 30  # in a row: no writing has more, says Unicode's Stream-Safe Text Format
+_MOST_GROWTH = 3  # times that NFC can make a text's UTF-8 longer, says Unicode's annex on normalization
+_MARKS_BELOW = 0x20000  # all combining characters are
+_DOUBLE_MARKS = "\u0f73\u0f75\u0f81"  # no combining characters themselves, but made of nothing else
 
 
 def utf8_size(text: str, start: int = 0, end: int | None = None) -> int:
@@ -29,9 +34,26 @@ def sizes(texts: list[str]) -> tuple[int, int]:
         size = len(joined) if joined.isascii() else _utf8(joined)
         as_sent += size - separators
         # A line feed composes with nothing, so the joined text has the same NFC as its parts.
-        is_nfc = joined.isascii() or unicodedata.is_normalized("NFC", joined)
-        composed += (size if is_nfc else _utf8(unicodedata.normalize("NFC", joined))) - separators
+        composed += (size if joined.isascii() else _composed(joined, size)) - separators
     return as_sent, max(as_sent, composed)
+
+
+def _composed(text: str, size: int) -> int:
+    """Count the UTF-8 bytes of a text's NFC; at most that where normalizing would sort a long row of marks.
+
+    The sort takes steps by the square of the row's length: a body of 80 KB could keep everyone waiting for seconds.
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return size
+    if _row_of_marks().search(text):
+        return _MOST_GROWTH * size
+    return _utf8(unicodedata.normalize("NFC", text))
+
+
+@cache
+def _row_of_marks() -> re.Pattern[str]:
+    marks = (char for char in map(chr, range(0x300, _MARKS_BELOW)) if unicodedata.combining(char))
+    return re.compile(f"[{''.join(marks)}{_DOUBLE_MARKS}]{{{_MOST_MARKS + 1},}}")
 
 
 def _joined(texts: list[str]) -> Iterator[tuple[str, int]]:

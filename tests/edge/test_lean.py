@@ -1,20 +1,16 @@
 """The shortcuts through mitmproxy's core do what the core does; where it has moved, they stay out."""
 
 import asyncio
-import contextlib
 import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lockpin_addons import lean, turns
+from lockpin_addons import lean
 from mitmproxy import exceptions, hooks, http
-from mitmproxy.connection import Client, ConnectionState
 from mitmproxy.master import Master
 from mitmproxy.options import Options
-from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.layers.http import HttpRequestHook
-from mitmproxy.proxy.server import ConnectionIO
 from mitmproxy.test import tflow
 
 
@@ -146,153 +142,3 @@ def test_hook_arguments_and_options_are_as_before():
     assert hooks.ConfigureHook({"a"}).args() == [{"a"}]
     assert options.mode == ["regular"]
     assert options.listen_host == ""
-
-
-class Writer:
-    def __init__(self, *, closing=False):
-        self.wrote, self.closing = [], closing
-
-    def is_closing(self):
-        return self.closing
-
-    def write(self, data):
-        self.wrote.append(data)
-
-
-class Handler:
-    """A connection's handler whose layer answers each event with the commands that it was given."""
-
-    def __init__(self, script, *, hook_waits=False, **transports):
-        self.script, self.hook_waits, self.log_lines, self.hooks = script, hook_waits, [], []
-        self.client = tflow.tclient_conn()
-        self.transports = transports
-        self._server_event_lock = asyncio.Lock()
-        self.timeout_watchdog = self.layer = self
-
-    def register_activity(self):
-        pass
-
-    def handle_event(self, event):
-        yield from self.script(event)
-
-    async def handle_hook(self, hook):
-        self.hooks.append(hook)
-        if self.hook_waits:
-            await asyncio.sleep(0)
-
-    async def server_event(self, event):
-        await turns.server_event(self, event)
-
-    def log(self, message, level=logging.INFO, exc_info=None):
-        self.log_lines.append(message)
-
-
-@contextlib.contextmanager
-def eager():
-    loop = asyncio.get_running_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)
-    yield
-    loop.set_task_factory(None)
-
-
-def connection(**more):
-    return Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN, **more)
-
-
-def play(handler, *given):
-    async def run():
-        with eager():
-            for event in given:
-                await handler.server_event(event)
-            for _ in range(5):
-                await asyncio.sleep(0)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("hook_waits", [False, True])
-def test_hook_is_followed_up_whether_it_ends_at_once_or_later(hook_waits):
-    hook = HttpRequestHook(tflow.tflow())
-    seen = []
-
-    def script(event):
-        seen.append(type(event).__name__)
-        if isinstance(event, events.Start):
-            yield hook
-
-    handler = Handler(script, hook_waits=hook_waits)
-    play(handler, events.Start())
-
-    assert handler.hooks == [hook]
-    assert seen == ["Start", "HookCompleted"]
-
-
-def test_what_a_turn_has_for_one_connection_is_one_write_and_keeps_its_order():
-    one, other = connection(), connection()
-
-    def script(event):
-        for target, data in ((one, b"a"), (one, b"b"), (other, b"c"), (one, b"d")):
-            yield commands.SendData(target, data)
-
-    first, second = Writer(), Writer()
-    handler = Handler(script)
-    handler.transports = {one: ConnectionIO(writer=first), other: ConnectionIO(writer=second)}
-    play(handler, events.Start())
-
-    assert (first.wrote, second.wrote) == ([b"ab", b"d"], [b"c"])
-
-
-def test_data_leaves_before_a_hook_begins_and_before_a_crash():
-    one, writer = connection(), Writer()
-
-    def script(event):
-        if isinstance(event, events.Start):
-            yield commands.SendData(one, b"head")
-            yield HttpRequestHook(tflow.tflow())
-            yield commands.SendData(one, b"more")
-            raise ValueError("crash")
-
-    handler = Handler(script)
-    handler.transports = {one: ConnectionIO(writer=writer)}
-    wrote_at_hook = []
-
-    async def handle_hook(hook):
-        wrote_at_hook.append(list(writer.wrote))
-
-    handler.handle_hook = handle_hook
-    play(handler, events.Start())
-
-    assert wrote_at_hook == [[b"head"]]
-    assert writer.wrote == [b"head", b"more"]
-    assert handler.log_lines == ["mitmproxy has crashed!"]
-
-
-def test_nothing_is_written_to_a_connection_that_is_closed_or_closing():
-    gone, closing = connection(), connection()
-    writer = Writer(closing=True)
-
-    def script(event):
-        yield commands.SendData(gone, b"x")
-        yield commands.SendData(closing, b"y")
-
-    handler = Handler(script)
-    handler.transports = {closing: ConnectionIO(writer=writer)}
-    play(handler, events.Start())
-
-    assert (writer.wrote, handler.log_lines) == ([], [])
-
-
-def test_large_data_and_datagrams_are_not_joined():
-    large, datagrams = connection(), connection(transport_protocol="udp")
-    block = b"x" * (turns.JOINED_BYTES + 1)
-
-    def script(event):
-        for target, data in ((large, block), (large, b"end"), (datagrams, b"1"), (datagrams, b"2")):
-            yield commands.SendData(target, data)
-
-    first, second = Writer(), Writer()
-    handler = Handler(script)
-    handler.transports = {large: ConnectionIO(writer=first), datagrams: ConnectionIO(writer=second)}
-    play(handler, events.Start())
-
-    assert (first.wrote, second.wrote) == ([block, b"end"], [b"1", b"2"])

@@ -7,7 +7,7 @@ from lockpin_core.call import Parsed, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
-from lockpin_core.wire.anthropic_shapes import CLIENT_TOOL_TOKENS, TOOL_USE_TOKENS
+from lockpin_core.wire.anthropic_shapes import CLIENT_TOOL_TOKENS, TOOL_USE_TOKENS, ToolSizes
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "anthropic_messages"
 WIRE = AnthropicMessages()
@@ -143,7 +143,8 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         ("container", "c_1"),
         ("container", {"skills": []}),
         ("compaction", {"type": "summarize"}),
-        ("thread", {"type": "create"}),
+        ("thread", {"type": "fork"}),
+        ("thread", {"type": "create", "new": {"a": 1}}),
         ("fallbacks", "default"),
         ("fallbacks", [{"model": "x"}]),
         ("fallback_credit_token", {"token": "x"}),
@@ -199,6 +200,96 @@ def test_field_that_only_shrinks_or_is_empty_passes():
     parsed = parse(context_management={"edits": edits}, mcp_servers=[], container=None, fallback_credit_token="t", x=1)
 
     assert parsed.content.hidden is None
+
+
+@pytest.mark.parametrize("field", ["betas", "include", "extra_body", "brand_new"])
+def test_empty_object_or_list_at_the_top_asks_for_nothing(field: str):
+    assert parse(**{field: []}).content.hidden is None
+    assert parse(**{field: {}}).content.text_bytes == parse().content.text_bytes + len(field)
+
+
+@pytest.mark.parametrize("field", ["new_search", "model_pool", "server_side", "fallbacks", "container", "mcp_servers"])
+def test_empty_object_under_a_name_that_sounds_like_a_cost_is_unpriced(field: str):
+    assert refused(**{field: {}}).code == "unpriced_tool"
+
+
+def test_thread_that_begins_with_this_body_is_bounded_by_it():
+    assert parse(thread={"type": "create"}).content.hidden is None
+    assert parse(thread=None, fallbacks=[]).content.hidden is None
+
+
+def test_thread_that_the_provider_kept_hides_input_and_may_write_any_cache():
+    parsed = parse(thread={"type": "continue", "previous_message_id": "msg_1"})
+
+    assert parsed.content.hidden == "thread"
+    assert parsed.prompt_units == {Unit.INPUT, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H}
+
+
+def test_reply_that_is_sent_back_whole_counts_by_its_json_bytes():
+    usage = {"input_tokens": 8, "cache_creation": {"ephemeral_5m_input_tokens": 0}, "service_tier": "standard", "é": []}
+    message = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
+    whole = {"id": "m", "type": "message", "model": "c", "stop_reason": "end_turn", "stop_sequence": None}
+
+    bare = parse(messages=[message]).content
+    plain = parse(messages=[{**message, **whole}]).content
+    full = parse(messages=[{**message, **whole, "usage": usage, "container": None}]).content
+
+    assert full.hidden is None
+    assert plain.text_bytes == bare.text_bytes + len("idmtypemessagemodelcstop_reasonend_turnstop_sequence")
+    assert full.text_bytes == plain.text_bytes + len("usagecontainer") + len(json.dumps(usage))
+
+
+@pytest.mark.parametrize("field", ["_meta", "annotations"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "x"},
+        {"type": "tool_use", "id": "i", "name": "n", "input": {}},
+        {"type": "tool_result", "tool_use_id": "t", "content": "x"},
+    ],
+)
+def test_notes_of_an_mcp_server_on_a_block_count_by_their_json_bytes(field: str, block: dict):
+    notes = {"audience": ["user"], "priority": 0.5, "title": "日"}
+
+    content = parse_blocks({**block, field: notes}).content
+
+    assert content.hidden is None
+    assert content.text_bytes == parse_blocks(block).content.text_bytes + len(field) + len(json.dumps(notes))
+
+
+def test_notes_of_an_mcp_server_on_a_tool_count_as_schema():
+    tools = [{"name": "f", "input_schema": {}, "annotations": {"readOnlyHint": True, "x": {}}, "_meta": {"a": [1]}}]
+
+    assert parse(tools=tools).content.schema_bytes == len(json.dumps(tools))
+
+
+@pytest.mark.parametrize("field", ["files", "cache", "tools", "source_url", "attachments", "file_ids", "model_options"])
+def test_unknown_object_in_a_message_that_sounds_like_a_reference_or_a_cost_is_unpriced(field: str):
+    assert refused(messages=[{"role": "user", "content": "x", field: {"a": 1}}]).code == "unpriced_tool"
+
+
+def test_unknown_object_in_a_block_is_unpriced():
+    assert refused(messages=[{"content": [{"type": "text", "text": "x", "new": {"a": 1}}]}]).code == "unpriced_tool"
+
+
+class CountedTool(dict):
+    looked_up = 0
+
+    def get(self, *args: object) -> object:
+        CountedTool.looked_up += 1
+        return super().get(*args)
+
+
+def test_each_tool_is_measured_once_for_any_number_of_references():
+    tools = [CountedTool(name=f"t{i}") for i in range(300)]
+    sizes = ToolSizes([*tools, CountedTool(name="t0"), "no tool", {"name": ["t1"]}])
+
+    measured = [sizes[f"t{i}"] for i in range(600)]
+
+    one = len('{"name": "t1"}')
+    assert measured[:2] == [2 * one, one]
+    assert measured[299:301] == [one + 2, 0]
+    assert CountedTool.looked_up == 301
 
 
 def test_custom_tool_counts_as_schema_by_its_bytes():

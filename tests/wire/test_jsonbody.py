@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockpin_core.errors import WireError
-from lockpin_core.wire.jsonbody import model_name, plain_word, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import _unique, model_name, plain_word, read_body, shown, shown_name, whole
 
 MALFORMED = {
     "empty": b"",
@@ -157,3 +157,22 @@ def test_reading_agrees_with_the_standard_reader(tree: dict, ascii_only: bool, i
         raw = raw.encode("utf-8", "replace").decode()
 
     assert read_body(raw.encode()).members == json.loads(raw)
+
+
+class CountedKey(str):
+    compared = 0
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedKey.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_repeated_key_is_found_without_comparing_every_pair():
+    pairs = [(CountedKey(i), None) for i in (*range(2000), 1999)]
+
+    with pytest.raises(WireError, match='the key "1999" twice'):
+        _unique(pairs)
+
+    assert CountedKey.compared < 10 * len(pairs)

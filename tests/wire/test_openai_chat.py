@@ -165,7 +165,11 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         {"tools": [{"type": "mcp", "server_label": "x"}]},
         {"tools": [{"type": "something_new"}]},
         {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
-        {"messages": [{"role": "user", "content": "x", "brand_new": {"a": 1}}]},
+        {"messages": [{"role": "user", "content": "x", "brand_new_tools": {"a": 1}}]},
+        {"messages": [{"role": "user", "content": "x", "brand_new": {"cache_control": {"type": "ephemeral"}}}]},
+        {"messages": [{"role": "user", "content": [{**TEXT, "brand_new": {"a": 1}}]}]},
+        {"new_tool": {}},
+        {"search_plus": []},
         {"modalities": ["video"]},
         {"prompt_cache_options": {"ttl": "7d"}},
         {"prompt_cache_retention": "7d"},
@@ -378,6 +382,52 @@ def test_history_of_an_agent_is_counted():
     assert content.messages == 2
     assert content.hidden is None
     assert content.text_bytes > len("hmfresultgxthought_signature")
+
+
+NESTED = {"a": ["é", 1.50, {"b": None}], "url": "https://x", "n": "日" * 9}
+
+
+@pytest.mark.parametrize("field", ["parsed", "provider_specific_fields", "thinking_blocks", "brand_new"])
+@pytest.mark.parametrize("value", [NESTED, [NESTED]])
+def test_object_in_a_message_of_the_history_counts_by_its_json_bytes(field: str, value: object):
+    plain = {"role": "assistant", "content": "x"}
+
+    content = parse(messages=[{**plain, field: value}]).content
+
+    bare = parse(messages=[plain]).content
+    assert content.text_bytes == bare.text_bytes + len(field) + len(json.dumps(value))
+    assert content.strings == bare.strings + 1 + 8
+    assert content.hidden == ("reference" if field == "brand_new" else None)
+
+
+def test_call_with_parsed_arguments_counts_by_its_json_bytes():
+    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": ["é", {"b": None}]}}
+    call = {"id": "c", "type": "function", "function": function, "provider_specific_fields": {"signature": "s"}}
+    plain = {**call, "function": {}, "provider_specific_fields": {}}
+
+    def size(*calls: dict) -> int:
+        return parse(messages=[{"role": "assistant", "tool_calls": list(calls)}]).content.text_bytes
+
+    added = len(json.dumps(function)) + len(json.dumps(call["provider_specific_fields"]))
+    assert size(call) == size(plain) - 4 + added
+
+
+def test_notes_of_an_mcp_server_count_by_their_bytes():
+    notes = {"annotations": {"audience": ["user"]}, "_meta": {"a": [1]}}
+    tools = [{"type": "function", "function": {"name": "f", **notes}, **notes}]
+
+    part = parse_parts({**TEXT, **notes}).content
+
+    added = sum(len(key) + len(json.dumps(value)) for key, value in notes.items())
+    assert part.text_bytes == parse_parts({**TEXT}).content.text_bytes + added
+    assert part.hidden is None
+    assert parse(tools=tools).content.schema_bytes == len(json.dumps(tools))
+
+
+@pytest.mark.parametrize("field", ["betas", "include", "extra_body"])
+def test_empty_object_or_list_at_the_top_asks_for_nothing(field: str):
+    assert parse(**{field: []}).content.hidden is None
+    assert parse(**{field: {}}).content.text_bytes == parse().content.text_bytes + len(field)
 
 
 def test_terms_are_read():

@@ -100,6 +100,45 @@ def test_endless_event_is_not_kept():
     assert usage_filter.feed(b"y\n\n" + stream(USAGE)) == b"y\n\n"
 
 
+@pytest.mark.parametrize("before", [b"", stream(FINISH)])
+def test_unfinished_event_grows_in_place_whatever_the_number_of_its_chunks(before: bytes):
+    usage_filter = ChatUsageFilter()
+    usage_filter.feed(before)
+    kept = usage_filter._event
+
+    given = [usage_filter.feed(chunk) for chunk in [b"data: ", *[b"x"] * 500]]
+
+    assert usage_filter._event is kept
+    assert len(kept) == 506
+    assert b"".join(given) + usage_filter.close() == bytes(kept)
+
+
+class CountedBytes(bytearray):
+    """Counts the bytes that are looked through and copied out."""
+
+    seen = 0
+
+    def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
+        CountedBytes.seen += len(self) - start
+        return super().find(sub, start)
+
+    def __getitem__(self, key):
+        CountedBytes.seen += len(range(*key.indices(len(self))))
+        return super().__getitem__(key)
+
+
+def test_each_chunk_is_looked_through_and_not_what_came_before():
+    for given_first in (b"", stream(FINISH)):
+        usage_filter = ChatUsageFilter()
+        usage_filter.feed(given_first)
+        usage_filter._event, CountedBytes.seen = CountedBytes(), 0
+
+        for _ in range(2000):
+            usage_filter.feed(b"x" * 5)
+
+        assert CountedBytes.seen < 10 * 10_000
+
+
 @pytest.mark.parametrize("name", ["azure_stream", "sse_crlf_split", "chat_stream_cut", "chat_stream_error_midway"])
 def test_sample_passes_but_for_its_usage_event(name: str):
     body = (DATA / f"{name}.sse").read_bytes()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import read_body
-from lockpin_core.wire.tally import Shape, Tally, Unknown, as_json, scalars, shape, variant
+from lockpin_core.wire.tally import Nested, Shape, Tally, Unknown, as_json, scalars, shape, variant
 
 THING = shape("a thing", "name size", {"parts": as_json}, uncounted="data", refused={"magic": "it costs"})
 
@@ -125,6 +125,40 @@ def test_wary_shape_refuses_unknown_plain_values(wary: Shape):
         assert refused.value.code == "unpriced_tool"
     for value in (None, False):
         wary.read({"Gad_get": value}, Tally())
+
+
+def test_unknown_object_in_history_is_counted_with_escapes_and_numbers_as_written():
+    history = shape("a message", "role", nested_unknown=Nested.COUNT)
+    value = '{"a": ["\\u00e9", 1.50000000000000000000000], "b": {}}'
+    tally = Tally()
+
+    history.read(read_body(f'{{"new": {value}, "none": {{}}}}'.encode()).members, tally)
+
+    content = tally.content()
+    assert content.text_bytes >= len("newnone" + value)
+    assert content.hidden is None
+
+
+@pytest.mark.parametrize("inner", ['{"file_id": "f"}', '[{"source": {"data": "QQ=="}}]', '{"a": [{"imageUrl": "x"}]}'])
+def test_place_of_input_inside_an_unknown_object_hides_input(inner: str):
+    history = shape("a message", "role", nested_unknown=Nested.COUNT)
+    tally = Tally()
+
+    history.read(read_body(f'{{"new": {inner}}}'.encode()).members, tally)
+
+    assert tally.hidden == "reference"
+
+
+def test_only_what_is_empty_passes_where_that_is_said():
+    top = shape("the request", "name", refused={"magic": "it costs"}, nested_unknown=Nested.EMPTY)
+    tally = Tally()
+    top.read({"new": {}, "newer": [], "magic": []}, tally)
+    assert tally.texts == ["new", "newer", "magic"]
+
+    for value in ({"new": {"a": 1}}, {"new": [0]}, {"magic": {}}, {"new_model": {}}, {"name": {}}):
+        with pytest.raises(WireError) as refused:
+            top.read(value, tally)
+        assert refused.value.code == "unpriced_tool"
 
 
 def test_variant_is_chosen_by_type():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockpin_core.wire.textsize import PIECE, sizes, utf8_size
+from lockpin_core.wire.textsize import PIECE, _row_of_marks, sizes, utf8_size
 
 
 def whole(text: str) -> tuple[int, int]:
@@ -45,3 +45,23 @@ def test_part_of_a_text_is_measured_alone(text: str, start: int, end: int):
     start, end = sorted((min(start, len(text)), min(end, len(text))))
 
     assert utf8_size(text, start, end) == len(text[start:end].encode("utf-8", "surrogatepass"))
+
+
+def test_row_of_marks_that_sorting_would_take_long_over_is_bounded_and_not_normalized():
+    for marks in ("\u0301" * 40 + "\u0323" * 40, "\u0f73" * 31, "\u0301\u0323" * 16):
+        size = len(marks.encode()) + 1
+
+        assert sizes(["e" + marks]) == (size, 3 * size)
+    for marks in ("\u0301" * 15 + "\u0323" * 15, "─" * 99 + "e\u0301"):
+        assert sizes(["e" + marks]) == whole("e" + marks)
+
+
+def test_every_mark_counts_for_a_row():
+    for char in map(chr, range(0x110000)):
+        if unicodedata.combining(unicodedata.normalize("NFD", char)[0]):
+            assert _row_of_marks().fullmatch(char * 31), hex(ord(char))
+
+
+@pytest.mark.parametrize("code", [0x390, 0x958, 0xFB2C, 0x1D160, 0x2ADC])
+def test_nfc_of_a_character_is_at_most_three_times_as_long(code: int):
+    assert sizes([chr(code)])[1] <= 3 * len(chr(code).encode())
