@@ -16,7 +16,7 @@ task: {{budget_usd: 1}}
 queue: {{wait: 0s}}
 fit: {{output: false}}
 """
-RUNS = {"mitmdump": 20, "up": 5}
+RUNS = {"mitmdump": 20, "up": 20}
 
 
 @pytest.mark.parametrize("kind", ["mitmdump", "up"])
