@@ -91,6 +91,9 @@ def variables(address: str, files: Trust) -> dict[str, str]:
     }
 
 
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
 def proxy_note(port: int) -> str | None:
     """Say that no proxy of ours answers on this machine's port; None: one does."""
     from http.client import HTTPConnection, HTTPException  # slow to import; it asks directly, through no proxy
@@ -129,15 +132,18 @@ def _task_note(config: Config, task: str | None) -> str | None:
 
 
 def kept_bypass(environment: Mapping[str, str], providers: Providers) -> tuple[dict[str, str], list[str]]:
-    """Take what names a provider's host out of NO_PROXY and no_proxy; give what is left, and what was taken."""
+    """Take what names a provider's host out of NO_PROXY and no_proxy; give both as they should be, and what was taken.
+
+    This machine itself is in them: a base URL on the proxy's port is called as it stands, with the task that it names.
+    """
     kept: dict[str, str] = {}
     taken: list[str] = []
     for name in ("NO_PROXY", "no_proxy"):
-        entries = [entry.strip() for entry in environment.get(name, "").split(",")]
-        bypassing = [entry for entry in entries if entry and _is_providers(entry, providers)]
-        if bypassing:
-            kept[name] = ",".join(entry for entry in entries if entry and entry not in bypassing)
-            taken += [entry for entry in bypassing if entry not in taken]
+        entries = [entry.strip() for entry in environment.get(name, "").split(",") if entry.strip()]
+        bypassing = [entry for entry in entries if _is_providers(entry, providers)]
+        staying = [entry for entry in entries if entry not in bypassing]
+        kept[name] = ",".join([*staying, *(own for own in _LOOPBACK if own not in staying)])
+        taken += [entry for entry in bypassing if entry not in taken]
     return kept, taken
 
 

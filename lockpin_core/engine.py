@@ -26,7 +26,7 @@ from lockpin_core.ladder import room, rungs
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short, Smaller
 from lockpin_core.prices import PriceTable
-from lockpin_core.providers import Free, Metered
+from lockpin_core.providers import Free, Metered, canonical_path
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settlement import Tariff, held, settle
@@ -63,6 +63,7 @@ class Answered:
 
     reply: Reply
     code: str
+    standings: tuple[Standing, ...] = ()  # where the refusal is about an amount
 
 
 type Decision = Passed | Admitted | Answered
@@ -108,9 +109,17 @@ class Engine:
             raise Refused(
                 "uncapped_call",
                 f"{what} on {incoming.host} cannot be metered, and a limit is in force; "
+                f"{self._meant(incoming)}"
                 f'list "{incoming.host}{path}" in allow_uncapped to let it go unmetered',
             )
         return self._uncapped(incoming, "no_limit")
+
+    def _meant(self, incoming: Incoming) -> str:
+        """Point at the billed path that a base URL without its version misses by a little."""
+        versioned = canonical_path(f"/v1/{incoming.path}")
+        if versioned not in incoming.provider.wires:
+            return ""
+        return f"did the base URL lose its /v1? {versioned} is metered; else "
 
     async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
         try:
@@ -224,7 +233,9 @@ class Engine:
         body |= {"call": incoming.id, "receipt": receipt(facts)}
         shape = wire.refuse if wire is not None else refusal_shape(incoming.provider.error_shape)
         reply = shape(words, body)
-        return Answered(Reply(reply.status, {**reply.headers, "X-Lockpin-Call": incoming.id}, reply.body), words.code)
+        headers = {**reply.headers, "X-Lockpin-Call": incoming.id}
+        standings = short.standings if short else ()
+        return Answered(Reply(reply.status, headers, reply.body), words.code, standings)
 
     def _uncapped(self, incoming: Incoming, reason: str) -> Passed:
         self._ledger.uncapped(self._note(incoming, reason, None, ""))

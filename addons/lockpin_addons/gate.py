@@ -18,7 +18,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from lockpin_addons import guard, identity, mends
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
-from lockpin_addons.notices import held_headers
+from lockpin_addons.notices import held_headers, warning_headers
 from lockpin_addons.route import Bound, Foreign, Listener, Own, Wrong, lower_headers, plain_path, redirect, target
 from lockpin_addons.serve import Health
 from lockpin_addons.trip import Kind, Trip
@@ -206,7 +206,7 @@ class Gate:
             return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
         decision = await self.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
         if isinstance(decision, Answered):
-            return self._answer(flow, trip, decision.reply)
+            return self._answer(flow, trip, decision.reply, warning_headers(decision.standings))
         self._prepare(flow, trip, decision, body, headers)
         redirect(flow.request, trip.bound, self.config.upstreams.get(trip.bound.host))
         identity.strip_own(flow.request.headers)
@@ -278,9 +278,9 @@ class Gate:
         decision = self.engine.refuse(self._incoming(flow, trip, bound, b""), refusal(code, words))
         self._answer(flow, trip, decision.reply)
 
-    def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply) -> None:
+    def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:
         trip.kind = Kind.OWN
-        flow.response = http.Response.make(reply.status, reply.body, dict(reply.headers))
+        flow.response = http.Response.make(reply.status, reply.body, {**reply.headers, **(warnings or {})})
 
 
 def _frame(request: http.Request, headers: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ def held_headers(held: Held) -> dict[str, str]:
         headers["X-Lockpin-Degrade"] = ", ".join(call.degrade)
     if call.waited_ms:
         headers["X-Lockpin-Waited-Ms"] = str(call.waited_ms)
-    return headers | _warnings(held.standings)
+    return headers | warning_headers(held.standings)
 
 
 def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
@@ -49,7 +49,7 @@ def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
             typical = int(statistics.median_high(amount.nano for amount in resolved.recent))
             if typical:
                 headers["X-Lockpin-Calls-Left"] = str(left.nano // typical)
-    return headers | _warnings(resolved.standings)
+    return headers | warning_headers(resolved.standings)
 
 
 def put(headers: http.Headers, values: Mapping[str, str]) -> None:
@@ -87,7 +87,8 @@ def _smallest_left(standings: Sequence[Standing]) -> Money | None:
     return max(min(known), ZERO) if known else None
 
 
-def _warnings(standings: Sequence[Standing]) -> dict[str, str]:
+def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
+    """Say which alert steps the task and other budgets have passed."""
     headers: dict[str, str] = {}
     lines = [line for line in map(_budget_line, standings) if line]
     if lines:

@@ -76,6 +76,8 @@ def test_env_serves_every_client(lockpin, authority, port):
         "HTTPS_PROXY": proxy,
         "HTTP_PROXY": proxy,
         "https_proxy": proxy,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
         "NODE_EXTRA_CA_CERTS": certificate,
         "SSL_CERT_FILE": bundle,
         "CODEX_CA_CERTIFICATE": bundle,
@@ -246,8 +248,8 @@ def test_providers_are_taken_out_of_no_proxy_and_that_is_said(lockpin, authority
         "env", "--port", str(port), NO_PROXY="localhost,api.openai.com, .corp.example", no_proxy="10.0.0.0/8"
     )
 
-    assert exports(done.stdout)["NO_PROXY"] == "localhost,.corp.example"
-    assert "no_proxy" not in exports(done.stdout)
+    assert exports(done.stdout)["NO_PROXY"] == "localhost,.corp.example,127.0.0.1"
+    assert exports(done.stdout)["no_proxy"] == "10.0.0.0/8,127.0.0.1,localhost"
     assert done.stderr.endswith("go round the cap: api.openai.com\n")
 
 
@@ -261,7 +263,7 @@ def test_providers_are_taken_out_of_no_proxy_and_that_is_said(lockpin, authority
 def test_no_proxy_entry_that_covers_a_provider_is_taken_out(entry):
     kept, taken = kept_bypass({"NO_PROXY": f"localhost,{entry}"}, PROVIDERS)
 
-    assert (kept, taken) == ({"NO_PROXY": "localhost"}, [entry])
+    assert (kept, taken) == ({"NO_PROXY": "localhost,127.0.0.1", "no_proxy": "127.0.0.1,localhost"}, [entry])
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,9 @@ def test_no_proxy_entry_that_covers_a_provider_is_taken_out(entry):
     ["", "localhost", "127.0.0.1", "::1", "10.0.0.0/8", "penai.com", "api.openai.com.evil.tld", ".corp.example"],
 )
 def test_no_proxy_entry_of_others_stays(entry):
-    assert kept_bypass({"NO_PROXY": entry}, PROVIDERS) == ({}, [])
+    kept, taken = kept_bypass({"NO_PROXY": entry}, PROVIDERS)
+
+    assert (entry in kept["NO_PROXY"].split(",") or not entry, taken) == (True, [])
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,22 @@ def test_h06_each_warning_comes_in_time(rig):
             assert answer.status == 200
         warnings.append(answer.headers.get("x-lockpin-task-warning"))
 
+    refused = ask(proxy, "dollar", "h06", limit=1000)
+
     assert warnings == [None, "75", "95"]
+    assert (refused.status, refused.headers["x-lockpin-task-warning"]) == (402, "95")
+
+
+def test_a_base_url_without_its_version_is_told_so(rig):
+    _, proxy = rig
+    lockpin(proxy, "task", "new", "no-version", "--budget", "5")
+
+    answer = client.call(
+        proxy, "/openai/chat/completions", {"model": "gpt-5.4", "messages": HI}, x_lockpin_task="no-version"
+    )
+
+    assert answer.code == "uncapped_call"
+    assert "did the base URL lose its /v1? /v1/chat/completions is metered" in answer.json["error"]["message"]
 
 
 def test_a_raise_counts_from_the_next_call_and_a_closed_task_is_closed(rig):
