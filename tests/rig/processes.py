@@ -135,9 +135,11 @@ def proxy(
         entry = addons or ROOT / "addons" / "lockpin.py"
         command = [str(Path(sys.executable).with_name("mitmdump")), "-s", str(entry), "-p", str(port)]
         command += ["--set", f"lockpin_config={settings}", *arguments]
-    else:
+    elif arguments or addons:
         command = [sys.executable, "-m", "lockpin_addons.up", "--port", str(port)]
         command += ["--set", f"lockpin_config={settings}", *arguments]
+    else:
+        command = [sys.executable, "-m", "lockpin_cli.main", "up", "--port", str(port), "--config", str(settings)]
     variables = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
     roots = [addons.parent.parent, addons.parent] if addons else [ROOT, ROOT / "addons"]
     variables |= {
