@@ -132,16 +132,16 @@ class Writer:
         """Wait for an operation and take all others that wait, the kept ones first."""
         taken = self._drain(self._patience_s())
         second = int(self._clock().timestamp())
-        batch = self._due_kept()
-        batch += _refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
+        fresh = _refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
         for operation in taken:
             if operation.refused is not None:
-                batch += _refusals(self._coalescer.add(operation.refused, second))
+                fresh += _refusals(self._coalescer.add(operation.refused, second))
             elif self._faulted and operation.kept:
-                self._keep([operation])  # behind the older ones: a call's first resolution must stay the first
+                # Behind the older ones, before those are taken out: a call's first resolution must stay the first.
+                self._keep([operation])
             else:
-                batch.append(operation)
-        return batch
+                fresh.append(operation)
+        return [*self._due_kept(), *fresh]
 
     def _drain(self, patience_s: float | None) -> list[Operation]:
         taken: list[Operation] = []

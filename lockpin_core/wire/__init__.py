@@ -26,8 +26,3 @@ def wire_named(name: str) -> Wire:
 def refusal_shape(name: str) -> RefusalShape:
     """Give the error shape for a host's calls that no wire reads; OpenAI's where the name says nothing."""
     return _SHAPES.get(name, openai_refusal)
-
-
-def generic_refusal(refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
-    """Put a refusal into the shape that most clients read."""
-    return openai_refusal(refusal, lockpin)

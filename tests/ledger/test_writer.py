@@ -1,6 +1,7 @@
 """Commits whose outcome is not known, which no real disk gives on demand: a connection that lies about COMMIT."""
 
 import sqlite3
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
@@ -128,7 +129,11 @@ def test_only_so_many_rows_that_tell_are_kept_and_every_resolution(tmp_path):
     ran = []
     for _ in range(KEPT_MAX + 100):
         desk.ledger._writer.submit(Operation(partial(lambda books: ran.append(1)), droppable=True))
+    one_more: Future = Future()
+    desk.ledger._writer.submit(Operation(lambda books: None, one_more, droppable=True))
     settled = desk.ledger.settle("c0", charge("0.1"))
+    with pytest.raises(LedgerUnavailable, match="too much waits"):
+        one_more.result(WAIT_S)
     away.rename(desk.path)
 
     assert settled.result(WAIT_S).charge == charge("0.1")

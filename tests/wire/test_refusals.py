@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from lockpin_core.call import Refusal, Reply
-from lockpin_core.wire import generic_refusal, refusal_shape
+from lockpin_core.wire import refusal_shape
 from lockpin_core.wire.refusals import anthropic_refusal, openai_refusal
 
 REFUSAL = Refusal("budget_exceeded", 402, 'lockpin: task "t" would exceed its $0.0001 budget', retry_after_s=7)
@@ -91,4 +91,4 @@ def test_shape_is_found_by_name_and_falls_back_to_openai():
     assert refusal_shape("anthropic") is anthropic_refusal
     assert refusal_shape("openai") is openai_refusal
     assert refusal_shape("unheard-of") is openai_refusal
-    assert json.loads(generic_refusal(REFUSAL, DETAIL).body)["error"]["param"] is None
+    assert json.loads(refusal_shape("unheard-of")(REFUSAL, DETAIL).body)["error"]["param"] is None
