@@ -5,11 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from lockpin_core.call import Payers, Quote
 from lockpin_core.money import Money
-from lockpin_core.windows import Window, WindowSpan
+from lockpin_core.windows import Window, WindowSpan, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Standing:
     account: str  # the ledger's id of it
     budget: Budget
     subject: str
-    span: WindowSpan
+    span: WindowSpan  # of a rolling window the end is when spend next leaves it; None: none does
     spent: Money
     held: Money
     spent_tokens: int
@@ -80,8 +79,7 @@ def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
 
 def account_id(budget: Budget, subject: str, span: WindowSpan) -> str:
     """Name an account; the same budget, subject and window give the same name in every process."""
-    start = "" if span.start is None else _stamp(span.start)
-    return f"{budget.name}\x1f{budget.scope}\x1f{subject}\x1f{start}"
+    return f"{budget.name}\x1f{budget.scope}\x1f{subject}\x1f{key_of(budget.window, span)}"
 
 
 def _left(standing: Standing) -> int:
@@ -91,7 +89,3 @@ def _left(standing: Standing) -> int:
 
 def _matches(globs: Sequence[str], name: str) -> bool:
     return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs)
-
-
-def _stamp(instant: datetime) -> str:
-    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,7 +9,7 @@ from lockpin_core.config_values import (
     Section,
     amount,
     built,
-    duration_ms,
+    duration_within,
     label,
     listed,
     one_of,
@@ -17,23 +17,24 @@ from lockpin_core.config_values import (
     ratios,
     section,
     text,
+    wall_minutes,
     whole,
     zone,
 )
-from lockpin_core.config_yaml import Node
+from lockpin_core.config_yaml import Node, Text, shown
 from lockpin_core.money import Money
-from lockpin_core.windows import Window
+from lockpin_core.windows import KINDS, MAX_PERIOD_MS, MIN_PERIOD_MS, Window
 
 DAILY, OWN = "daily", "task"  # names that `daily_usd` and a task's own budget take
 
 _SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
-_WINDOWS = ("lifetime", "day", "week", "month", "rolling")
 _KEYS = (
     *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", "models", "providers", "timezone"),
     *("users", "groups", "rings", "projects", "tags", "at", "anchor", "period"),
 )
+_KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
 _scope = built(one_of(*_SCOPES), "task", "machine")
-_window = built(one_of(*_WINDOWS), "lifetime", "day")
+_period = duration_within(MIN_PERIOD_MS, MAX_PERIOD_MS, "a duration from 1h to 2160h, such as 24h, is allowed")
 _texts = listed(text)
 
 
@@ -68,10 +69,7 @@ def _budget(keys: Section, timezone: str) -> Budget:
     budget = Budget(
         name=keys.need("name", label, "each budget has a name of its own"),
         scope=keys.need("scope", _scope, "task or machine is allowed"),
-        window=Window(
-            keys.need("window", _window, "lifetime or day is allowed"),
-            keys.get("timezone", zone, timezone),
-        ),
+        window=_window(keys, timezone),
         limit=keys.get("limit_usd", optional(amount), None),
         limit_tokens=keys.get("limit_tokens", optional(whole(1)), None),
         enforce=keys.get("action", one_of("warn", "enforce"), "warn") == "enforce",
@@ -84,9 +82,28 @@ def _budget(keys: Section, timezone: str) -> Budget:
     return budget
 
 
+def _window(keys: Section, timezone: str) -> Window:
+    kind = keys.need("window", one_of(*KINDS), f"{_either(KINDS)} is allowed")
+    for key, kinds in _KINDS_WITH.items():
+        node = keys.entries.get(key)
+        if node is not None and kind not in kinds and not (isinstance(node, Text) and node.is_null):
+            raise node.where.error(f"is {shown(node)} beside window: {kind}; {key} is allowed beside {_either(kinds)}")
+    period_ms = keys.get("period", optional(_period), None)
+    if kind == "rolling" and period_ms is None:
+        raise keys.where.error("has window: rolling and no period; a period from 1h to 2160h, such as 24h, is allowed")
+    return Window(
+        kind,
+        keys.get("timezone", zone, timezone),
+        at=keys.get("at", optional(wall_minutes), None) or 0,
+        anchor=keys.get("anchor", optional(whole(1, 31)), None) or 1,
+        period_ms=period_ms or 0,
+    )
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def _check_not_built(keys: Section) -> None:
     for key in ("users", "groups", "rings", "projects", "tags"):
         keys.empty(key)
-    keys.only("at", text, "00:00")
-    keys.only("anchor", whole(1, 31), 1)
-    keys.only("period", optional(duration_ms), None)

@@ -23,6 +23,7 @@ type Reader[T] = Callable[[Node], T]
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WALL = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _MAX_INT = 2**63 - 1  # what the ledger stores
 
 
@@ -194,11 +195,28 @@ def ratios(node: Node) -> tuple[str, ...]:
 
 def duration_ms(node: Node) -> int:
     """Read a duration into milliseconds: 500ms, 60s, 5m, 24h, 30d."""
-    allowed = "a duration such as 500ms, 60s, 5m, 24h or 30d is allowed"
-    match = _DURATION.fullmatch(_scalar(node, allowed))
+    return _duration_ms(node, "a duration such as 500ms, 60s, 5m, 24h or 30d is allowed")
+
+
+def duration_within(low_ms: int, high_ms: int, allowed: str) -> Reader[int]:
+    """Read a duration into milliseconds that is neither shorter nor longer than these."""
+
+    def read(node: Node) -> int:
+        found = _duration_ms(node, allowed)
+        if not low_ms <= found <= high_ms:
+            raise wrong(node, allowed)
+        return found
+
+    return read
+
+
+def wall_minutes(node: Node) -> int:
+    """Read a time of day into minutes after midnight: "06:30" is 390."""
+    allowed = 'a time of day from "00:00" to "23:59", in quotes, is allowed'
+    match = _WALL.fullmatch(_scalar(node, allowed))
     if match is None:
         raise wrong(node, allowed)
-    return int(match[1]) * _UNIT_MS[match[2]]
+    return int(match[1]) * 60 + int(match[2])
 
 
 def zone(node: Node) -> str:
@@ -245,6 +263,13 @@ def keyed[T](read: Reader[T]) -> Reader[dict[str, T]]:
         return {key: read(entry) for key, entry in node.entries.items()}
 
     return read_all
+
+
+def _duration_ms(node: Node, allowed: str) -> int:
+    match = _DURATION.fullmatch(_scalar(node, allowed))
+    if match is None:
+        raise wrong(node, allowed)
+    return int(match[1]) * _UNIT_MS[match[2]]
 
 
 def _scalar(node: Node, allowed: str) -> str:

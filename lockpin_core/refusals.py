@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from lockpin_core import windows
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Quote, Refusal
 from lockpin_core.money import ZERO, Money
@@ -38,7 +39,7 @@ def budget_exceeded(
     first = short[0]
     transient = all(standing.is_transient(quote.most, quote.tokens) for standing in short)
     detail: dict[str, object] = {"task": task, **_figures(first, quote), "transient": transient}
-    retry_after_s = _retry_after(first, now, transient=transient)
+    retry_after_s = RETRY_S if transient else _resets_in(short, quote, now)
     if retry_after_s is not None:
         detail["retry_after_s"] = retry_after_s
     if fits:
@@ -48,12 +49,20 @@ def budget_exceeded(
     return Refusal("budget_exceeded", 402, f"lockpin: {_words(first, quote)}", detail)
 
 
-def _retry_after(standing: Standing, now: datetime, *, transient: bool) -> int | None:
-    if transient:
-        return RETRY_S
-    if standing.span.end is None:
+def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | None:
+    """Give the seconds until every limit that spent money is over starts anew; None where no waiting can help."""
+    final = [standing for standing in short if not standing.is_transient(quote.most, quote.tokens)]
+    ends = [standing.span.end for standing in final if _could_fit(standing, quote)]
+    known = [end for end in ends if end is not None]
+    if len(known) < len(final):
         return None
-    return max(1, -int(-(standing.span.end - now).total_seconds() // 1))
+    return max(1, -int(-(max(known) - now).total_seconds() // 1))
+
+
+def _could_fit(standing: Standing, quote: Quote) -> bool:
+    """Say whether the call fits the limit of a window in which nothing was spent."""
+    usd_ok = standing.limit is None or quote.most <= standing.limit
+    return usd_ok and (standing.limit_tokens is None or quote.tokens <= standing.limit_tokens)
 
 
 def _words(standing: Standing, quote: Quote) -> str:
@@ -65,7 +74,8 @@ def _words(standing: Standing, quote: Quote) -> str:
 
 
 def _rule_words(standing: Standing) -> str:
-    return f'budget "{standing.budget.name}" ({standing.budget.scope}, {standing.budget.window.kind}) would pass its'
+    window = windows.shown(standing.budget.window)
+    return f'budget "{standing.budget.name}" ({standing.budget.scope}, {window}) would pass its'
 
 
 def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
@@ -124,13 +134,13 @@ def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
             "needed_tokens": quote.tokens,
             "remaining_tokens": max(standing.remaining_tokens() or 0, 0),
         }
-    if standing.budget.own and standing.span.end is None:
+    if standing.budget.own and standing.budget.window.kind == "lifetime":
         return figures
     figures |= {
         "limit": standing.budget.name,
         "scope": standing.budget.scope,
         "subject": standing.subject,
-        "period": standing.budget.window.kind,
+        "period": windows.period_text(standing.budget.window),
     }
     if standing.limit is not None:
         figures["limit_usd"] = standing.limit.decimal()

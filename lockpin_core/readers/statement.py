@@ -8,6 +8,7 @@ from decimal import ROUND_DOWN, Decimal
 from lockpin_core.budgets import Standing
 from lockpin_core.readers.figures import dollars
 from lockpin_core.refusals import stamp
+from lockpin_core.windows import shown
 
 FIELDS = (
     *("budget", "key", "scope", "subject", "window", "action", "spent_usd", "held_usd", "limit_usd"),
@@ -53,7 +54,7 @@ def _line(standing: Standing) -> dict[str, object]:
         "key": key_of(standing),
         "scope": standing.budget.scope,
         "subject": standing.subject,
-        "window": standing.budget.window.kind,
+        "window": shown(standing.budget.window),
         "action": action_of(standing),
         "spent_usd": dollars(standing.spent),
         "held_usd": dollars(standing.held),

@@ -5,7 +5,7 @@ from lockpin_core.config_budgets import read_budgets
 from lockpin_core.config_yaml import read
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
-from lockpin_core.windows import Window
+from lockpin_core.windows import KINDS, Window
 
 LINE = "name: a, scope: machine, window: day, limit_usd: 1"
 
@@ -67,7 +67,7 @@ def test_gateway_spellings_are_the_same_keys():
         ("  - {name: a, scope: task, window: day}", "lockpin.yaml:2: budgets[0] has no limit; limit_usd, limit_tokens"),
         ("  - {scope: task, window: day, limit_usd: 1}", "lockpin.yaml:2: budgets[0] has no name"),
         ("  - {name: a, window: day, limit_usd: 1}", "lockpin.yaml:2: budgets[0] has no scope; task or machine"),
-        ("  - {name: a, scope: task, limit_usd: 1}", "lockpin.yaml:2: budgets[0] has no window; lifetime or day"),
+        ("  - {name: a, scope: task, limit_usd: 1}", "lockpin.yaml:2: budgets[0] has no window; lifetime, day, week,"),
         (f"  - {{{LINE}}}\n  - {{{LINE}}}", 'lockpin.yaml:3: budgets[1].name is "a", the name of a budget on line 2'),
         (f"  - {{{LINE.replace('a,', 'daily,', 1)}}}", 'lockpin.yaml:2: budgets[0].name is "daily", the name of the'),
         (f"  - {{{LINE.replace('a,', 'task,', 1)}}}", 'lockpin.yaml:2: budgets[0].name is "task", the name of every'),
@@ -107,13 +107,8 @@ def test_wrong_budget_is_an_error_at_its_line(text: str, message: str):
         "{name: a, scope: user, window: day, limit_usd: 1}",
         "{name: a, scope: group, groups: [x], window: day, limit_usd: 1}",
         "{name: a, scope: org, window: day, limit_usd: 1}",
-        "{name: a, scope: task, window: week, limit_usd: 1}",
-        "{name: a, scope: task, window: rolling, period: 24h, limit_usd: 1}",
         f"{{{LINE}, users: [x]}}",
         f"{{{LINE}, tags: [x]}}",
-        f"{{{LINE}, at: '06:00'}}",
-        f"{{{LINE}, anchor: 31}}",
-        f"{{{LINE}, period: 24h}}",
     ],
 )
 def test_budget_of_a_kind_that_is_not_built_is_an_error(text: str):
@@ -127,3 +122,78 @@ def test_midnight_and_empty_filters_may_be_named():
     (budget,) = budgets(f"  - {{{LINE}, at: '00:00', groups: [], users: null}}")
 
     assert budget.window == Window("day", "UTC")
+
+
+def windowed(keys: str) -> str:
+    return f"  - {{name: a, scope: machine, limit_usd: 1, {keys}}}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "window"),
+    [
+        ("window: lifetime", Window("lifetime", "UTC")),
+        ("window: day, at: '09:30'", Window("day", "UTC", 570)),
+        ("window: day, at: 09:30", Window("day", "UTC", 570)),  # what YAML 1.1 takes for a number
+        ("window: day, at: 23:59, timezone: Asia/Tokyo", Window("day", "Asia/Tokyo", 1439)),
+        ("window: week", Window("week", "UTC")),
+        ("window: week, at: '06:00', timezone: Europe/Berlin", Window("week", "Europe/Berlin", 360)),
+        ("window: month", Window("month", "UTC")),
+        ("window: month, anchor: 31, at: '00:00'", Window("month", "UTC", 0, 31)),
+        ("window: rolling, period: 24h", Window("rolling", "UTC", period_ms=86_400_000)),
+        ("window: rolling, period: 1h", Window("rolling", "UTC", period_ms=3_600_000)),
+        ("window: rolling, period: 90m", Window("rolling", "UTC", period_ms=5_400_000)),
+        ("window: rolling, period: 90d", Window("rolling", "UTC", period_ms=7_776_000_000)),
+        ("window: rolling, period: 2160h", Window("rolling", "UTC", period_ms=7_776_000_000)),
+        ("window: day, at: null, anchor: null, period: null", Window("day", "UTC")),
+    ],
+)
+def test_each_window_is_read_with_its_own_keys(keys: str, window: Window):
+    (budget,) = budgets(windowed(keys))
+
+    assert budget.window == window
+
+
+WALL = 'a time of day from "00:00" to "23:59", in quotes, is allowed'
+PERIOD = "a duration from 1h to 2160h, such as 24h, is allowed"
+PARTED = "at is allowed beside day, week or month"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        *((f"window: day, at: {wall}", f'.at is "{wall}"; {WALL}') for wall in ("24:00", "930", "9:30", "09:60")),
+        ("window: day, at: 06:00:00", f'.at is "06:00:00"; {WALL}'),
+        ("window: day, at: ''", f'.at is ""; {WALL}'),
+        ("window: lifetime, at: '06:00'", f'.at is "06:00" beside window: lifetime; {PARTED}'),
+        ("window: rolling, period: 24h, at: '00:00'", f'.at is "00:00" beside window: rolling; {PARTED}'),
+        *(
+            (f"window: {kind}, period: 24h, anchor: 5", f'.anchor is "5" beside window: {kind}; anchor is allowed ')
+            for kind in KINDS
+            if kind in ("lifetime", "day", "week")
+        ),
+        ("window: rolling, period: 24h, anchor: 5", '.anchor is "5" beside window: rolling; anchor is allowed beside '),
+        *((f"window: month, anchor: {day}", f'.anchor is "{day}"; a whole number from 1 to 31') for day in (0, 32, -1)),
+        ("window: month, anchor: last", '.anchor is "last"; a whole number from 1 to 31 is allowed'),
+        *(
+            (
+                f"window: {kind}, period: 24h",
+                f'.period is "24h" beside window: {kind}; period is allowed beside rolling',
+            )
+            for kind in KINDS
+            if kind != "rolling"
+        ),
+        ("window: rolling", f" has window: rolling and no period; {PERIOD.replace('duration', 'period')}"),
+        ("window: rolling, period: null", " has window: rolling and no period; "),
+        *(
+            (f"window: rolling, period: {period}", f'.period is "{period}"; {PERIOD}')
+            for period in ("59m", "3599999ms", "2161h", "91d", "0h", "24", "day", "1.5h", "-24h", "1w", "nan")
+        ),
+        ("window: fortnight", '.window is "fortnight"; lifetime, day, week, month or rolling is allowed'),
+        ("window: rolling 24h", '.window is "rolling 24h"; lifetime, day, week, month or rolling is allowed'),
+    ],
+)
+def test_misuse_of_a_window_is_one_clear_line(keys: str, message: str):
+    said = refusal(windowed(keys))
+
+    assert said.startswith(f"lockpin.yaml:2: budgets[0]{message}")
+    assert "\n" not in said

@@ -6,7 +6,7 @@ import pytest
 
 from lockpin_core.budgets import account_id, violations
 from lockpin_core.money import ZERO, Money
-from lockpin_core.windows import LIFETIME, WindowSpan
+from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
 DAILY = nouns.budget()
 SPAN = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
@@ -89,3 +89,25 @@ def test_an_account_is_named_by_budget_scope_subject_and_window():
     assert len(ids) == 12
     assert account_id(DAILY, "x", SPAN) == "daily\x1fmachine\x1fx\x1f2026-10-21T00:00:00Z"
     assert account_id(DAILY, "x", LIFETIME).endswith("\x1f")
+
+
+def test_windows_of_one_budget_that_start_together_are_accounts_of_their_own():
+    """1 February 2027 is a Monday: a day, a week and a month start with it."""
+    start = datetime(2027, 2, 1, tzinfo=UTC)
+    spans = [WindowSpan(start, datetime(2027, 2, day, tzinfo=UTC)) for day in (2, 8)]
+    spans.append(WindowSpan(start, datetime(2027, 3, 1, tzinfo=UTC)))
+    rules = [replace(DAILY, window=Window(kind)) for kind in ("day", "week", "month")]
+
+    ids = [account_id(rule, "x", span) for rule, span in zip(rules, spans, strict=True)]
+
+    assert [one.removeprefix("daily\x1fmachine\x1fx\x1f") for one in ids] == [
+        "2027-02-01T00:00:00Z",
+        "2027-02-01T00:00:00Z/2027-02-08T00:00:00Z",
+        "2027-02-01T00:00:00Z/2027-03-01T00:00:00Z",
+    ]
+
+
+def test_a_rolling_budget_has_one_account_for_each_period():
+    hours = [replace(DAILY, window=Window("rolling", period_ms=ms)) for ms in (3_600_000, 86_400_000)]
+
+    assert [account_id(rule, "x", LIFETIME).rpartition("\x1f")[2] for rule in hours] == ["~3600000", "~86400000"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lockpin_core.money import Money
 from lockpin_core.refusals import STATUS, budget_exceeded, refusal, shown, stamp
-from lockpin_core.windows import WindowSpan
+from lockpin_core.windows import Window, WindowSpan
 
 NOW = datetime(2026, 10, 21, 13, 30, tzinfo=UTC)
 DAY = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
@@ -88,6 +88,85 @@ def test_h02_the_hint_is_the_time_until_the_reset_and_goes_in_no_header():
     assert found.detail["retry_after_s"] == 10.5 * 3600
     assert found.retry_after_s is None
     assert [one.detail["retry_after_s"] for one in (late, past)] == [1, 1]
+
+
+def rolling_standing(leaves: datetime | None, **amounts: object):
+    """Stand for a budget over the last 24 hours, from which spend next leaves at this instant."""
+    rule = replace(DEV, window=Window("rolling", period_ms=86_400_000))
+    return nouns.standing(rule, span=WindowSpan(None, leaves), subject="box", **amounts)
+
+
+def test_a_rolling_limit_is_named_by_its_length_and_says_when_spend_leaves_it():
+    leaves = datetime(2026, 10, 21, 14, 0, tzinfo=UTC)
+
+    found = budget_exceeded(TASK, nouns.quote("0.31"), [rolling_standing(leaves, limit="25", spent="24.9")], NOW)
+
+    assert found.message == (
+        'lockpin: budget "dev-daily" (machine, rolling 24h) would pass its $25.00 limit: spent $24.90, '
+        "in flight $0.00, this call needs up to $0.31; resets 2026-10-21T14:00:00Z"
+    )
+    assert (found.detail["period"], found.detail["resets_at"]) == ("24h", "2026-10-21T14:00:00Z")
+    assert found.detail["retry_after_s"] == 1800
+
+
+def test_a_rolling_limit_that_nothing_leaves_has_no_reset():
+    found = budget_exceeded(TASK, nouns.quote("0.31"), [rolling_standing(None, limit="0.1")], NOW)
+
+    assert found.message.endswith("this call needs up to $0.3100")
+    assert (found.detail["period"], found.detail["transient"]) == ("24h", False)
+    assert not {"resets_at", "retry_after_s"} & found.detail.keys()
+
+
+def test_a_tasks_own_rolling_budget_names_its_period_also_before_its_first_spend():
+    own = replace(nouns.TASK, window=Window("rolling", period_ms=5_400_000))
+
+    found = budget_exceeded(TASK, nouns.quote(), [nouns.standing(own, limit="0.01")], NOW)
+
+    assert found.message.startswith('lockpin: task "fix-login-bug" would exceed its $0.0100 budget: ')
+    assert (found.detail["limit"], found.detail["scope"], found.detail["period"]) == ("task", "task", "90m")
+
+
+@pytest.mark.parametrize(
+    ("kind", "end"), [("week", datetime(2026, 10, 26, tzinfo=UTC)), ("month", datetime(2026, 11, 1, tzinfo=UTC))]
+)
+def test_longer_windows_are_named_as_they_are(kind, end):
+    short = [nouns.standing(nouns.budget("long", window=kind), span=WindowSpan(DAY.start, end), limit="1", spent="1")]
+
+    found = budget_exceeded(TASK, nouns.quote("1"), short, NOW)
+
+    assert f"(machine, {kind})" in found.message
+    assert found.message.endswith(f"; resets {stamp(end)}")
+    assert (found.detail["period"], found.detail["resets_at"]) == (kind, stamp(end))
+
+
+def test_waiting_helps_only_when_every_limit_that_was_spent_starts_anew():
+    day = day_standing(limit="1", spent="1")
+    week = nouns.standing(
+        nouns.budget("w", window="week"),
+        span=WindowSpan(DAY.start, DAY.end + timedelta(days=4)),
+        limit="2",
+        spent="1.8",
+    )
+    lifetime = nouns.standing(nouns.budget("ever", window="lifetime"), limit="9", spent="8.7")
+    held = nouns.standing(nouns.budget("all", window="lifetime"), limit="9", held="8.7")
+
+    def hint(*short) -> object:
+        return budget_exceeded(TASK, nouns.quote("0.5"), short, NOW).detail.get("retry_after_s")
+
+    until_midnight = 10.5 * 3600
+    assert hint(day, held) == until_midnight
+    assert hint(day, week, held) == until_midnight + 4 * 86400
+    assert hint(day, lifetime) is None
+
+
+def test_waiting_does_not_help_a_call_that_is_larger_than_the_limit():
+    dollars = day_standing(limit="0.3", spent="0.1")
+    tokens = day_standing(limit_tokens=1499, spent_tokens=1)
+
+    for short in (dollars, tokens):
+        found = budget_exceeded(TASK, nouns.quote("0.31"), [short], NOW)
+        assert "retry_after_s" not in found.detail
+        assert found.detail["resets_at"] == "2026-10-22T00:00:00Z"
 
 
 def test_c06_what_only_holds_are_in_the_way_of_is_transient():
@@ -224,6 +303,7 @@ def test_no_word_of_a_refusal_is_one_that_clients_retry_on():
         [nouns.standing(nouns.TASK, limit="0.01")],
         [day_standing(limit="0.01", held="0.01")],
         [day_standing(limit_tokens=5)],
+        [rolling_standing(DAY.end, limit="0.01")],
     ]
 
     for short in shorts:

@@ -1,24 +1,52 @@
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+import math
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lockpin_core.windows import LIFETIME, Window, span_at
+from lockpin_core.windows import (
+    KINDS,
+    LIFETIME,
+    Window,
+    WindowSpan,
+    key_of,
+    kind_text,
+    leaves_at,
+    named,
+    period_text,
+    shown,
+    span_at,
+)
+
+HOUR_MS = 3_600_000
+CALENDAR = ("day", "week", "month")
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def day(zone: str, now: str) -> tuple[datetime | None, datetime | None]:
-    span = span_at(Window("day", zone), at(now))
+def ends(window: Window, now: str) -> tuple[datetime | None, datetime | None]:
+    span = span_at(window, at(now))
     return span.start, span.end
 
 
-def test_a_lifetime_has_no_ends():
-    assert span_at(Window("lifetime"), at("2026-10-21T12:00Z")) is LIFETIME
+def day(zone: str, now: str) -> tuple[datetime | None, datetime | None]:
+    return ends(Window("day", zone), now)
+
+
+def rolling(hours: int) -> Window:
+    return Window("rolling", period_ms=hours * HOUR_MS)
+
+
+@pytest.mark.parametrize("window", [Window("lifetime"), Window("lifetime", "Asia/Tehran", at=60), rolling(24)])
+def test_what_never_starts_anew_has_no_ends(window):
+    assert span_at(window, at("2026-10-21T12:00Z")) is LIFETIME
 
 
 def test_a_day_of_utc_is_half_open():
@@ -75,24 +103,337 @@ def test_a_day_that_was_left_out_has_no_window():
     assert day("Pacific/Apia", "2011-12-30T10:00Z") == (crossed, at("2011-12-31T10:00Z"))
 
 
-ZONES = (
-    *("UTC", "America/New_York", "America/Sao_Paulo", "America/Havana", "Asia/Beirut", "Africa/Cairo", "Asia/Tehran"),
-    *("Europe/Berlin", "Pacific/Apia", "Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns", "Asia/Amman"),
+def test_a_leap_over_the_date_line_in_the_other_hemisphere_leaves_its_day_out_too():
+    """Kwajalein went from twelve hours behind UTC to twelve before it: after 20 August 1993 came the 22nd."""
+    crossed = at("1993-08-21T12:00Z")
+
+    assert day("Pacific/Kwajalein", "1993-08-21T11:59:59.999999Z") == (at("1993-08-20T12:00Z"), crossed)
+    assert day("Pacific/Kwajalein", "1993-08-21T12:00Z") == (crossed, at("1993-08-22T12:00Z"))
+
+
+def test_a_day_that_ran_twice_has_one_window():
+    """Kwajalein, eleven hours before UTC, went back to twelve behind it as 30 September 1969 ended: it ran once more."""
+    both = (at("1969-09-29T13:00Z"), at("1969-10-01T12:00Z"))
+
+    assert day("Pacific/Kwajalein", "1969-09-30T12:59:59Z") == both
+    assert day("Pacific/Kwajalein", "1969-09-30T13:00Z") == both
+    assert day("Pacific/Kwajalein", "1969-10-01T12:00Z") == (both[1], at("1969-10-02T12:00Z"))
+
+
+def test_an_offset_may_have_odd_seconds():
+    """Liberia was 44 minutes and 30 seconds behind UTC until 1972."""
+    assert day("Africa/Monrovia", "1971-06-01T12:00Z") == (at("1971-06-01T00:44:30Z"), at("1971-06-02T00:44:30Z"))
+    assert day("Africa/Monrovia", "1971-06-01T00:44:29.999999Z")[1] == at("1971-06-01T00:44:30Z")
+
+
+def test_e03_a_month_does_not_start_anew_on_its_thirty_first_day():
+    january, february = at("2026-01-01T00:00Z"), at("2026-02-01T00:00Z")
+
+    for now in ("2026-01-01T00:00Z", "2026-01-31T12:00Z", "2026-01-31T12:01Z", "2026-01-31T23:59:59.999999Z"):
+        assert ends(Window("month"), now) == (january, february)
+    assert ends(Window("month"), "2026-02-01T00:00Z") == (february, at("2026-03-01T00:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("anchor", "starts"),
+    [
+        (31, ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30", "2026-05-31"]),
+        (30, ["2027-12-30", "2028-01-30", "2028-02-29", "2028-03-30"]),
+        (29, ["2027-01-29", "2027-02-28", "2027-03-29"]),
+        (15, ["2026-11-15", "2026-12-15", "2027-01-15"]),
+    ],
 )
-INSTANTS = st.integers(10**15, 2 * 10**15).map(lambda us: datetime.fromtimestamp(us / 10**6, UTC))  # 2001 to 2033
+def test_e04_an_anchor_that_a_month_lacks_is_its_last_day_and_comes_back(anchor, starts):
+    window = Window("month", anchor=anchor)
+
+    for start, end in pairwise(at(f"{day}T00:00Z") for day in starts):
+        assert span_at(window, start) == WindowSpan(start, end)
+        assert span_at(window, end - timedelta(microseconds=1)) == WindowSpan(start, end)
 
 
-@given(st.sampled_from(ZONES), INSTANTS)
-@example("America/Sao_Paulo", datetime(2018, 2, 18, 1, 30, tzinfo=UTC))  # 23:00 to 24:00 ran twice
-@example("America/Havana", datetime(2026, 11, 1, 4, 30, tzinfo=UTC))  # 00:00 to 01:00 ran twice
-def test_days_hold_their_instant_and_join_without_gap(zone, now):
-    window = Window("day", zone)
+def test_an_anchor_on_a_day_that_was_left_out_is_the_instant_after_the_gap():
+    """Samoa, ten hours behind UTC and then fourteen before it, had no 30 December 2011."""
+    window, crossed = Window("month", "Pacific/Apia", anchor=30), at("2011-12-30T10:00Z")
+
+    assert ends(window, "2011-12-30T09:59Z") == (at("2011-11-30T10:00Z"), crossed)
+    assert ends(window, "2011-12-30T10:00Z") == (crossed, at("2012-01-29T10:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("zone", "wall", "now", "reset"),
+    [
+        ("America/New_York", "02:30", "2026-03-08T06:00Z", "2026-03-08T07:00Z"),
+        ("America/New_York", "02:00", "2026-03-08T06:00Z", "2026-03-08T07:00Z"),
+        ("America/New_York", "03:00", "2026-03-08T06:00Z", "2026-03-08T07:00Z"),
+        ("America/New_York", "01:59", "2026-03-08T06:00Z", "2026-03-08T06:59Z"),
+        ("Australia/Lord_Howe", "02:15", "2026-10-03T12:00Z", "2026-10-03T15:30Z"),  # half an hour is left out
+    ],
+)
+def test_e05_a_wall_time_that_does_not_exist_is_the_first_instant_after_the_gap(zone, wall, now, reset):
+    assert ends(Window("day", zone, minutes(wall)), now)[1] == at(reset)
+    assert ends(Window("day", zone, minutes(wall)), reset)[0] == at(reset)
+
+
+@pytest.mark.parametrize(
+    ("zone", "wall", "first", "again"),
+    [
+        ("America/New_York", "01:30", "2026-11-01T05:30Z", "2026-11-01T06:30Z"),
+        ("America/Havana", "00:30", "2026-11-01T04:30Z", "2026-11-01T05:30Z"),
+        ("America/Havana", "00:00", "2026-11-01T04:00Z", "2026-11-01T05:00Z"),
+    ],
+)
+def test_a_wall_time_that_comes_twice_starts_one_window_only(zone, wall, first, again):
+    window = Window("day", zone, minutes(wall))
+
+    for now in (first, "2026-11-01T05:15Z" if zone == "America/Havana" else "2026-11-01T06:15Z", again):
+        assert ends(window, now)[0] == at(first)
+    assert ends(window, again)[1] > at("2026-11-02T00:00Z")
+
+
+def test_a_week_starts_on_monday_also_across_the_year():
+    assert ends(Window("week"), "2026-12-31T23:00Z") == (at("2026-12-28T00:00Z"), at("2027-01-04T00:00Z"))
+    assert ends(Window("week"), "2026-11-29T23:59Z") == (at("2026-11-23T00:00Z"), at("2026-11-30T00:00Z"))
+    assert ends(Window("week"), "2026-11-30T00:00Z")[0] == at("2026-11-30T00:00Z")
+
+
+def test_a_week_has_an_hour_less_or_more_where_the_clocks_change():
+    """In Berlin on the Sundays 29 March and 25 October 2026."""
+    week = Window("week", "Europe/Berlin")
+
+    assert ends(week, "2026-03-29T12:00Z") == (at("2026-03-22T23:00Z"), at("2026-03-29T22:00Z"))
+    assert ends(week, "2026-10-25T12:00Z") == (at("2026-10-18T22:00Z"), at("2026-10-25T23:00Z"))
+
+
+def test_every_calendar_window_starts_at_its_wall_time():
+    early = {kind: Window(kind, "Asia/Kathmandu", minutes("06:30"), 1) for kind in CALENDAR}  # 5:45 before UTC
+
+    assert ends(early["day"], "2026-12-01T00:44Z") == (at("2026-11-30T00:45Z"), at("2026-12-01T00:45Z"))
+    assert ends(early["day"], "2026-12-01T00:45Z")[0] == at("2026-12-01T00:45Z")
+    assert ends(early["week"], "2026-11-30T00:44Z") == (at("2026-11-23T00:45Z"), at("2026-11-30T00:45Z"))
+    assert ends(early["month"], "2026-12-01T00:44Z") == (at("2026-11-01T00:45Z"), at("2026-12-01T00:45Z"))
+    assert ends(early["month"], "2027-01-01T00:45Z")[0] == at("2027-01-01T00:45Z")
+
+
+def test_a_year_ends_by_the_budgets_own_zone():
+    """Fourteen hours before UTC the year is over at ten in the morning."""
+    assert ends(Window("month", "Pacific/Kiritimati"), "2026-12-31T10:00Z") == (
+        at("2026-12-31T10:00Z"),
+        at("2027-01-31T10:00Z"),
+    )
+
+
+def minutes(wall: str) -> int:
+    return int(wall[:2]) * 60 + int(wall[3:])
+
+
+# The slow reference: look at the clock on the wall minute by minute, where it changes second by second.
+
+
+def reference(window: Window, now: datetime) -> WindowSpan:
+    around = [now.date() + timedelta(days=days) for days in range(-65, 66)]
+    walls = [datetime(d.year, d.month, d.day, *divmod(window.at, 60), tzinfo=UTC) for d in around if starts(window, d)]
+    past = max(wall for wall in walls if wall < now - timedelta(days=3))  # whatever the zone
+    ahead = min(wall for wall in walls if wall > now + timedelta(days=3))
+    instants = [first_shown(window.zone, wall) for wall in walls if past <= wall <= ahead]
+    return WindowSpan(max(t for t in instants if t <= now), min(t for t in instants if t > now))
+
+
+def starts(window: Window, day: date) -> bool:
+    match window.kind:
+        case "day":
+            return True
+        case "week":
+            return day.strftime("%a") == "Mon"
+    is_last = (day + timedelta(days=1)).day == 1
+    return day.day == window.anchor or (is_last and day.day < window.anchor)
+
+
+def first_shown(zone: str, wall: datetime) -> datetime:
+    """Find the first second at which the zone's clock shows `wall` (given as if it were UTC) or a later time."""
+    instant, clock = wall - timedelta(hours=26), ZoneInfo(zone)
+
+    def is_reached(seconds: int) -> bool:
+        shows = (instant + timedelta(seconds=seconds)).astimezone(clock)
+        return (*shows.timetuple()[:6],) >= (*wall.timetuple()[:6],)
+
+    minute = next(m for m in range(52 * 60) if is_reached(m * 60))
+    second = next(s for s in range((minute - 1) * 60, minute * 60 + 1) if is_reached(s))
+    return instant + timedelta(seconds=second)
+
+
+ZONES = st.sampled_from(sorted(available_timezones()))
+WINDOWS = st.builds(
+    Window,
+    st.sampled_from(CALENDAR),
+    ZONES,
+    at=st.integers(0, 1439) | st.sampled_from([0, 60, 120, 150, 180]),
+    anchor=st.integers(1, 31),
+)
+BEGIN, OVER = at("1971-01-04T00:00Z"), at("2037-12-28T00:00Z")
+INSTANTS = st.integers(0, (OVER - BEGIN) // timedelta(microseconds=1)).map(
+    lambda us: BEGIN + timedelta(microseconds=us)
+)
+
+
+@st.composite
+def near_a_change(draw: st.DrawFn) -> tuple[Window, datetime]:
+    """Draw a window and an instant within three days of a change of its zone's clocks, where the year has one."""
+    window, now = draw(WINDOWS), draw(INSTANTS)
+    zone = ZoneInfo(window.zone)
+    offsets = [(day, day.astimezone(zone).utcoffset()) for day in (now + timedelta(days=n) for n in range(366))]
+    changes = [after for (_, before), (after, offset) in pairwise(offsets) if offset != before]
+    near = draw(st.sampled_from(changes)) if changes else now
+    return window, near + timedelta(seconds=draw(st.integers(-3 * 86400, 2 * 86400)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.tuples(WINDOWS, INSTANTS) | near_a_change())
+@example((Window("day", "America/Sao_Paulo"), at("2018-02-18T01:30Z")))  # 23:00 to 24:00 ran twice
+@example((Window("day", "America/Havana"), at("2026-11-01T04:30Z")))  # 00:00 to 01:00 ran twice
+@example((Window("week", "Pacific/Apia", 720), at("2011-12-30T10:00Z")))
+@example((Window("day", "Africa/Monrovia", 30), at("1972-01-07T01:00Z")))  # 44:30 minutes were left out
+def test_a_span_is_what_a_clock_on_the_wall_says(drawn):
+    window, now = drawn
+
+    assert span_at(window, now) == reference(window, now)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.tuples(WINDOWS, INSTANTS) | near_a_change())
+def test_spans_hold_their_instant_and_join_without_gap(drawn):
+    window, now = drawn
     span = span_at(window, now)
 
     assert span.start <= now < span.end
     assert span_at(window, span.start) == span
-    assert span_at(window, span.end).start == span.end
     assert span_at(window, span.end - timedelta(microseconds=1)) == span
-    local = ZoneInfo(zone)
-    assert span.start.astimezone(local).date() == now.astimezone(local).date()
-    assert (span.start - timedelta(microseconds=1)).astimezone(local).date() < now.astimezone(local).date()
+    assert span_at(window, span.end).start == span.end
+    assert span_at(window, span.start - timedelta(microseconds=1)).end == span.start
+
+
+def test_e09_a_rolling_window_forgets_each_spend_in_its_own_time():
+    spends = [(at("2026-05-01T01:00Z"), 10), (at("2026-05-01T23:00Z"), 5)]
+
+    def spent(now: str) -> int:
+        return sum(usd for when, usd in spends if leaves_at(us(when), 24 * HOUR_MS) > us(at(now)))
+
+    seen = [spent(now) for now in ("2026-05-01T23:30Z", "2026-05-02T01:00:01Z", "2026-05-02T23:00:01Z")]
+    assert seen == [15, 5, 0]
+    assert spent("2026-05-02T00:59:59.999999Z") == 15
+
+
+@pytest.mark.parametrize(
+    ("when", "leaves"),
+    [
+        ("2026-05-01T01:00Z", "2026-05-02T01:00Z"),  # on a step: after exactly the period
+        ("2026-05-01T01:00:00.000001Z", "2026-05-02T01:30Z"),
+        ("2026-05-01T01:30Z", "2026-05-02T01:30Z"),
+    ],
+)
+def test_a_spend_leaves_at_the_first_step_after_the_period(when, leaves):
+    assert leaves_at(us(at(when)), 24 * HOUR_MS) == us(at(leaves))
+
+
+PERIODS = st.integers(HOUR_MS, 2160 * HOUR_MS) | st.integers(1, 2160).map(lambda hours: hours * HOUR_MS)
+MOMENTS = st.integers(0, 2**52)  # microseconds since 1970, to the year 2112
+
+
+@given(MOMENTS, PERIODS)
+@example(0, HOUR_MS)
+@example(1, HOUR_MS + 1)  # a forty-eighth is 75,000,020 microseconds and five sixths
+def test_a_step_is_a_multiple_of_a_forty_eighth_exactly(when, period_ms):
+    period = Fraction(period_ms) * 1000
+    multiples = (when + period) / (period / 48)
+
+    assert leaves_at(when, period_ms) == math.ceil(math.ceil(multiples) * period / 48)
+    assert period <= leaves_at(when, period_ms) - when < period + period / 48 + 1
+
+
+@given(
+    PERIODS,
+    MOMENTS,
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=80),
+    st.integers(0, 60),
+)
+def test_no_stretch_of_the_period_sees_more_than_the_limit(period_ms, now, wishes, jitter):
+    """Spend as often as the rule lets, at gaps of a hundredth of the period: the whole of it, wherever it begins."""
+    passed: list[tuple[int, int]] = []
+    for gap, amount in wishes:
+        now += gap * period_ms * 10 + jitter * (gap % 2)
+        counted = sum(spent for when, spent in passed if leaves_at(when, period_ms) > now)
+        if counted + amount <= 100:
+            passed.append((now, amount))
+        else:
+            # What is refused finds the limit used in a stretch that is longer by a step at the most.
+            stretch = period_ms * 1000 * 49 // 48 + 1
+            assert sum(spent for when, spent in passed if now - stretch <= when) + amount > 100
+
+    for begin, _ in passed:
+        assert sum(spent for when, spent in passed if begin <= when < begin + period_ms * 1000) <= 100
+
+
+def us(instant: datetime) -> int:
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("window", "now", "key"),
+    [
+        (Window("lifetime"), "2026-03-01T12:00Z", ""),
+        (rolling(24), "2026-03-01T12:00Z", "~86400000"),
+        (Window("day"), "2026-03-01T12:00Z", "2026-03-01T00:00:00Z"),
+        (Window("day", "America/New_York"), "2026-03-08T12:00Z", "2026-03-08T05:00:00Z/2026-03-09T04:00:00Z"),
+        (Window("week"), "2026-03-01T12:00Z", "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"),
+        (Window("month"), "2026-03-01T12:00Z", "2026-03-01T00:00:00Z/2026-04-01T00:00:00Z"),
+        (Window("month", anchor=31), "2026-03-01T12:00Z", "2026-02-28T00:00:00Z/2026-03-31T00:00:00Z"),
+    ],
+)
+def test_a_key_tells_windows_apart_that_start_together(window, now, key):
+    assert key_of(window, span_at(window, at(now))) == key
+
+
+def test_the_key_of_a_rolling_window_says_nothing_of_what_leaves_next():
+    assert key_of(rolling(1), WindowSpan(None, at("2026-03-01T12:00Z"))) == "~3600000"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_ledger_keeps_of_a_window_is_read_back(kind):
+    window = Window(kind, "Asia/Tehran", 390, 31, 90 * 60_000 if kind == "rolling" else 0)
+    base = Window("lifetime", "Asia/Tehran", 390, 31)
+
+    assert kind_text(window) == ("rolling:5400000" if kind == "rolling" else kind)
+    assert named(kind_text(window), base) == window
+    assert named(kind_text(window), replace(base, kind="rolling", period_ms=HOUR_MS)) == window
+
+
+def test_a_period_is_an_hour_to_ninety_days():
+    assert named("rolling:3600000", Window("day")).period_ms == HOUR_MS
+    assert named("rolling:7776000000", Window("day")).period_ms == 90 * 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "rolling", "rolling:", "rolling:0", "rolling:24h", "rolling:3599999", "rolling:7776000001", "Day"),
+        *("rolling:03600000", "rolling:3600000 ", "rolling:-3600000", "day:1", "hour", "rolling:\u0663600000"),
+    ],
+)
+def test_what_is_no_window_is_an_error(text):
+    with pytest.raises(ValueError, match="no window is called"):
+        named(text, Window("lifetime"))
+
+
+@pytest.mark.parametrize(
+    ("window", "period", "words"),
+    [
+        *((Window(kind), kind, kind) for kind in ("lifetime", "day", "week", "month")),
+        (rolling(24), "24h", "rolling 24h"),
+        (rolling(48), "48h", "rolling 48h"),
+        (rolling(2160), "2160h", "rolling 2160h"),
+        (Window("rolling", period_ms=5_400_000), "90m", "rolling 90m"),
+        (Window("rolling", period_ms=5_401_000), "5401s", "rolling 5401s"),
+        (Window("rolling", period_ms=5_400_001), "5400001ms", "rolling 5400001ms"),
+    ],
+)
+def test_a_window_is_written_for_people(window, period, words):
+    assert (period_text(window), shown(window)) == (period, words)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -55,3 +56,27 @@ def test_without_a_limit_nothing_is_used():
 
 def test_key_names_scope_and_subject():
     assert key_of(standing()) == "task:fix"
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (Window("week", at=360), "week"),
+        (Window("month", anchor=31), "month"),
+        (Window("rolling", period_ms=86_400_000), "rolling 24h"),
+    ],
+)
+def test_window_is_written_for_people(window, words):
+    plain = standing(limit="1")
+
+    (line,) = statement([replace(plain, budget=replace(plain.budget, window=window))])
+
+    assert line["window"] == words
+
+
+def test_rolling_window_resets_when_spend_next_leaves_it():
+    leaves = datetime(2026, 10, 21, 14, 30, tzinfo=UTC)
+
+    (line,) = statement([standing("1", "2", span=WindowSpan(None, leaves))])
+
+    assert line["resets_at"] == "2026-10-21T14:30:00Z"
