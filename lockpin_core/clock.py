@@ -5,17 +5,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 type Clock = Callable[[], datetime]  # aware UTC
 type NewId = Callable[[], str]
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts as it counts
 
 
 def utc_now() -> datetime:
     """Give the wall clock as aware UTC."""
     return datetime.now(UTC)
+
+
+def micros(when: datetime) -> int:
+    """Give an aware instant in microseconds since 1970."""
+    return (when - _EPOCH) // _MICROSECOND
+
+
+def instant(at: int) -> datetime:
+    """Give the instant of microseconds since 1970."""
+    return _EPOCH + timedelta(microseconds=at)
 
 
 def monotonic_s() -> float:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
 
 from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
+from lockpin_core.clock import instant
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
-from lockpin_core.windows import LIFETIME, Window, WindowSpan, span_at
+from lockpin_core.windows import LIFETIME, Window, WindowSpan, leaves_at, named, span_at
 
 _BY_NAME = attrgetter("name")
 
@@ -29,8 +30,20 @@ class Seat:
 
 
 @dataclass(slots=True)
+class Step:
+    """What leaves a rolling account at one instant."""
+
+    spent_nano: int = 0
+    spent_tokens: int = 0
+    raised_nano: int = 0
+
+
+@dataclass(slots=True)
 class Balance:
-    """What an account holds, apart from its names; a ledger changes it in place."""
+    """What an account holds, apart from its names; a ledger changes it in place.
+
+    Under a rolling window `spent` and `raised` are the sums of `steps`, which leave as time passes.
+    """
 
     spent_nano: int = 0
     held_nano: int = 0
@@ -38,6 +51,59 @@ class Balance:
     held_tokens: int = 0
     raised_nano: int = 0
     raised_tokens: int = 0
+    period_ms: int = 0
+    steps: dict[int, Step] = field(default_factory=dict)  # by the instant at which it leaves, in microseconds
+
+    def pass_time(self, at: int) -> list[int]:
+        """Let go what has left by an instant; give when it left."""
+        gone = [leaves for leaves in self.steps if leaves <= at]
+        for leaves in gone:
+            step = self.steps.pop(leaves)
+            self.spent_nano -= step.spent_nano
+            self.spent_tokens -= step.spent_tokens
+            self.raised_nano -= step.raised_nano
+        return gone
+
+    def spend(self, held_at: int, at: int, nano: int, tokens: int) -> int | None:
+        """Count a charge of a hold taken at `held_at`; give the step it is on, None where there are no steps for it."""
+        leaves = self._leaves(held_at)
+        if leaves is not None and leaves <= at:
+            return None
+        self.spent_nano += nano
+        self.spent_tokens += tokens
+        if leaves is not None:
+            step = self.steps.setdefault(leaves, Step())
+            step.spent_nano += nano
+            step.spent_tokens += tokens
+        return leaves
+
+    def add_raise(self, at: int, nano: int) -> int | None:
+        """Add to the limit; under a rolling window for one period. Give the step, as `spend` does."""
+        leaves = self._leaves(at)
+        self.raised_nano += nano
+        if leaves is not None:
+            self.steps.setdefault(leaves, Step()).raised_nano += nano
+        return leaves
+
+    def forget_raises(self) -> None:
+        """Take back what was added to the limit."""
+        self.raised_nano = self.raised_tokens = 0
+        for step in self.steps.values():
+            step.raised_nano = 0
+
+    def forget_spend(self) -> None:
+        """Let spend count from now on; what is held stays."""
+        self.spent_nano = self.spent_tokens = 0
+        for step in self.steps.values():
+            step.spent_nano = step.spent_tokens = 0
+
+    def next_leaving(self) -> int | None:
+        """Say when the next spend leaves; None: nothing does."""
+        counted = (leaves for leaves, step in self.steps.items() if step.spent_nano or step.spent_tokens)
+        return min(counted, default=None)
+
+    def _leaves(self, at: int) -> int | None:
+        return leaves_at(at, self.period_ms) if self.period_ms else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +124,7 @@ class Spans:
 
     def at(self, window: Window, now: datetime) -> WindowSpan:
         """Find the span that holds `now`."""
-        if window.kind == "lifetime":
+        if window.kind in ("lifetime", "rolling"):
             return LIFETIME
         span = self._known.get(window)
         if span is None or not is_in(span, now):
@@ -77,22 +143,27 @@ def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
         return default
     return replace(
         default,
-        window=replace(default.window, kind=terms.window),
+        window=named(terms.window, default.window),
         limit=None if terms.limit_nano is None else Money(terms.limit_nano),
         limit_tokens=terms.limit_tokens,
         enforce=True,
     )
 
 
-def budget_in(budget: Budget, span: WindowSpan, terms: TaskTerms | None) -> Budget:
-    """Give a budget with the limit in force for one of its windows."""
-    if not budget.own:
-        return budget
-    own = own_budget(budget, terms)
-    if (own.window.kind == "lifetime") == (span.start is None):
-        return own
-    # The task's window was changed since: the account of the old one goes on counting, without a limit.
-    return replace(own, limit=None, limit_tokens=None, enforce=False)
+def budget_in(budget: Budget, span: WindowSpan, period_ms: int, terms: TaskTerms | None) -> Budget:
+    """Give a budget with the limit in force for one of its accounts."""
+    now = own_budget(budget, terms) if budget.own else budget
+    if _turns_as(now.window, span, period_ms):
+        return now
+    # The window was changed since: the account of the old one goes on counting, without a limit.
+    return replace(now, limit=None, limit_tokens=None, enforce=False)
+
+
+@functools.lru_cache(maxsize=1024)
+def _turns_as(window: Window, span: WindowSpan, period_ms: int) -> bool:
+    if window.kind == "rolling" or period_ms:
+        return window.kind == "rolling" and window.period_ms == period_ms
+    return span_at(window, span.start) == span if span.start is not None else window.kind == "lifetime"
 
 
 def seat_of(budget: Budget, subject: str, now: datetime, spans: Spans) -> Seat:
@@ -111,12 +182,14 @@ def seats_of(
 
 def standing_of(seat: Seat, balance: Balance) -> Standing:
     """Put the limits in force, raises included, to a balance."""
-    budget = seat.budget
+    budget, span = seat.budget, seat.span
+    if balance.steps and (leaves := balance.next_leaving()) is not None:
+        span = WindowSpan(None, instant(leaves))
     return Standing(
         account=seat.account,
         budget=budget,
         subject=seat.subject,
-        span=seat.span,
+        span=span,
         spent=Money(balance.spent_nano),
         held=Money(balance.held_nano),
         spent_tokens=balance.spent_tokens,

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Payers
-from lockpin_core.clock import Clock, NewId
+from lockpin_core.clock import Clock, NewId, instant
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger.accounts import Seat, TaskTerms, own_budget, seat_of
-from lockpin_core.ledger.balances import instant
 from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.definitions import COMMAND, CONFIG, Stored, loosens
 from lockpin_core.ledger.place import open_ledger
-from lockpin_core.ledger.protocol import Rules, TaskInfo
+from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInfo
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import ZERO, Money
-from lockpin_core.windows import KINDS
+from lockpin_core.windows import Window, kind_text, named
 
 NAME_MAX = 128
 
@@ -44,18 +44,27 @@ class SqliteAdmin:
         with self._transaction() as books:
             task = books.tasks.get(name) or Task(name, TaskTerms(window, None, None, closed=False))
             nano = task.terms.limit_nano if limit is None else limit.nano
-            data = {"who": who, "limit_nano": nano, "window": window, "reopened": task.terms.closed}
+            own = books.definitions.own()
+            before = None if own is None else own_budget(own, task.terms)
             terms = replace(task.terms, window=window, limit_nano=nano, closed=False)
             created = books.at if task.created is None else task.created
             books.tasks.put(replace(task, terms=terms, created=created))
+            data: dict[str, object] = {"who": who, "limit_nano": nano, "window": window, "reopened": task.terms.closed}
+            data["loosens"] = task.terms.closed or _loosens(before, own, terms)
+            if own is not None and limit is not None:
+                data["account"] = self._seat(books, own, name).account
             books.event("task_new", data, name)
-            own = books.balances.own_definition()
             if own is not None:
-                seat = self._seat(books, own, name)
-                if limit is not None:
-                    books.balances.forget_raises(seat)
-                books.balances.rearm(seat)
+                self._follow_task(books, own, name, forget=limit is not None)
             return _info(books, name)
+
+    def _follow_task(self, books: Books, own: Budget, name: str, *, forget: bool) -> None:
+        """Let a task's account follow its new terms; it may be one that has missed a time under other windows."""
+        seat = self._seat(books, own, name)
+        books.balances.catch_up_one(seat)
+        if forget:
+            books.balances.forget_raises(seat)
+        books.balances.rearm(seat)
 
     def task_close(self, name: str, *, who: str) -> TaskInfo:
         """Close a task: its next calls are refused, its open ones settle as usual."""
@@ -74,23 +83,85 @@ class SqliteAdmin:
             names = connection.execute("SELECT name FROM tasks ORDER BY name").fetchall()
             return [_info(books, name) for (name,) in names]
 
+    def budgets(self) -> list[StoredBudget]:
+        """See Admin."""
+        with self._view() as (books, _):
+            return [_stored(s) for s in books.definitions.all() if s.removed_at is None]
+
+    def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
+        """See Admin."""
+        assert not budget.own, "a task's own budget is set by task_new"
+        with self._transaction() as books:
+            before = books.definitions.find(budget.name)
+            if before is not None and before.removed_at is None and before.source == CONFIG:
+                raise CommandError(_in_config(budget.name))
+            change = books.definitions.put(budget, COMMAND, books.at, who=who)
+            if change is not None:
+                books.follow([change])
+            return _stored(before) if before is not None and before.removed_at is None else None
+
+    def budget_rm(self, name: str, *, who: str) -> StoredBudget:
+        """See Admin."""
+        with self._transaction() as books:
+            before = books.definitions.find(name)
+            if before is None or before.removed_at is not None:
+                made = ", ".join(budget.name for budget in books.definitions.by_command()) or "none"
+                raise CommandError(f'no budget "{name}" was made by command; there is {made}')
+            if before.source == CONFIG:
+                raise CommandError(_in_config(name))
+            books.definitions.remove(name, books.at, who=who)
+            return _stored(before)
+
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing:
-        """Add to the limit of a subject's current window; of a lifetime budget for good."""
+        """Add to the limit of a subject's current window; of a lifetime budget for good, of a rolling one for a
+        period.
+        """
         if by.nano <= 0:
             raise CommandError(f'"{by.exact()}" is no raise; a positive amount is allowed')
         with self._transaction() as books:
-            seat = self._seat(books, budget, subject)
+            seat = self._seat(books, self._as_in_force(books, budget), subject)
             if seat.budget.limit is None:
                 raise CommandError(f'budget "{budget.name}" of "{subject}" has no dollar limit to raise')
-            standing = books.balances.raise_limit(seat, by.nano)
-            data = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account, "by_nano": by.nano}
+            standing, leaves = books.balances.raise_limit(seat, by.nano)
+            data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
+            data |= {"by_nano": by.nano, "loosens": seat.budget.enforce}
+            data |= {} if leaves is None else {"leaves_at": leaves}
             books.event("budget_raised", data, subject if budget.own else None)
             return standing
+
+    def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
+        """See Admin."""
+        with self._transaction() as books:
+            seat = self._seat(books, self._as_in_force(books, budget), subject)
+            before, after = books.balances.reset(seat)
+            data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
+            data |= {"spent_nano": before.spent.nano, "spent_tokens": before.spent_tokens}
+            data["loosens"] = seat.budget.enforce
+            books.event("budget_reset", data, subject if budget.own else None)
+            return before, after
+
+    def correct(self, call_id: str, amount: Money, *, reason: str, who: str) -> Corrected:
+        """See Admin."""
+        if amount.nano < 0:
+            raise CommandError(f'"{amount.exact()}" is no cost; an amount of zero or more is allowed')
+        with self._transaction() as books:
+            before, accounts, task = books.corrections.correct(call_id, amount, reason=reason, who=who)
+            standings = books.balances.current(accounts, books.terms(task))
+            return Corrected(call_id, before, amount, standings)
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> list[Standing]:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
         with self._view(now) as (books, _):
             return standings_at(books.balances, books.tasks, rules, payers, books.now)
+
+    @staticmethod
+    def _as_in_force(books: Books, budget: Budget) -> Budget:
+        """Take a budget as the ledger has it; where no proxy has run yet, as it was given, and have it stored."""
+        stored = books.definitions.find(budget.name)
+        if stored is None:
+            books.definitions.put(budget, CONFIG, books.at, who=None)
+            return budget
+        return stored.budget
 
     @staticmethod
     def _seat(books: Books, budget: Budget, subject: str) -> Seat:
@@ -132,14 +203,29 @@ def canonical_task(name: str) -> str:
 
 
 def _check_terms(limit: Money | None, window: str) -> None:
-    if window not in KINDS:
-        raise CommandError(f'window is "{window}"; {" or ".join(KINDS)} is allowed')
+    try:
+        named(window, Window("lifetime"))
+    except ValueError:
+        allowed = "lifetime, day, week, month or rolling with a period is allowed"
+        raise CommandError(f'window is "{window}"; {allowed}') from None
     if limit is not None and limit.nano < 0:
         raise CommandError(f'budget is "{limit.exact()}"; a positive amount is allowed')
 
 
+def _in_config(name: str) -> str:
+    return f'budget "{name}" is one of the configuration; change it in lockpin.yaml, the proxy applies it at once'
+
+
+def _loosens(before: Budget | None, own: Budget | None, terms: TaskTerms) -> bool:
+    return own is not None and loosens(before, own_budget(own, terms))
+
+
+def _stored(stored: Stored) -> StoredBudget:
+    return StoredBudget(stored.budget, stored.source, instant(stored.since))
+
+
 def _info(books: Books, name: str) -> TaskInfo:
-    task, own = books.tasks.get(name), books.balances.own_definition()
+    task, own = books.tasks.get(name), books.definitions.own()
     assert task is not None, "a listed task is gone"
     created = None if task.created is None else instant(task.created)
     if own is None:
@@ -147,7 +233,7 @@ def _info(books: Books, name: str) -> TaskInfo:
         return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created)
     seat = seat_of(own_budget(own, task.terms), name, books.now, books.balances.spans)
     (standing,) = books.balances.peek((seat,))
-    window = seat.budget.window.kind
+    window = kind_text(seat.budget.window)
     return TaskInfo(name, window, standing.limit, standing.spent, standing.held, task.terms.closed, created)
 
 

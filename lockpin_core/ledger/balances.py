@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from lockpin_core.budgets import Budget, Standing, account_id
+from lockpin_core.clock import instant
 from lockpin_core.ledger.accounts import (
     Balance,
     Seat,
     Spans,
+    Step,
     TaskTerms,
     budget_in,
     has_room,
@@ -26,33 +26,32 @@ from lockpin_core.ledger.accounts import (
     standing_of,
 )
 from lockpin_core.ledger.backlog import Backlog
-from lockpin_core.ledger.chain import encode
-from lockpin_core.money import Money
-from lockpin_core.windows import LIFETIME, Window, WindowSpan
+from lockpin_core.ledger.chain import NoteEvent, encode
+from lockpin_core.ledger.definitions import Definitions
+from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
+from lockpin_core.ledger.totals import Totals
+from lockpin_core.windows import LIFETIME, WindowSpan
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _REMEMBERED = 1024  # accounts that are kept in memory
-_FIRST, _LAST = -(2**63), 2**63 - 1
-_SUBJECT_COLUMN = {"task": "task", "machine": "machine"}  # by scope; a new scope adds its column of `rows` here
 
-_NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens, alerted"
-_DEFINITION = "SELECT definition FROM budgets WHERE name = ?"
+_NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens"
+_OWN = f"id, budget, subject, window_start, window_end, {_NUMBERS}, period_ms, alerted, counted_row, reset_row"
 _OPEN_ACCOUNT = (
-    "INSERT INTO accounts (id, budget, scope, subject, window_start, window_end, spent_nano, held_nano, spent_tokens, "
-    "held_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO accounts (id, budget, scope, subject, window_start, window_end, period_ms, counted_row, spent_nano, "
+    "held_nano, spent_tokens, held_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _WRITE = (
     "UPDATE accounts SET spent_nano = ?, held_nano = ?, spent_tokens = ?, held_tokens = ?, raised_nano = ?, "
-    "raised_tokens = ?, alerted = ? WHERE id = ?"
+    "raised_tokens = ?, alerted = ?, counted_row = ?, reset_row = ? WHERE id = ?"
 )
 _IN_WINDOW = (
     "SELECT subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
-    "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) "
+    "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ? "
     "AND (spent_nano <> 0 OR held_nano <> 0 OR spent_tokens <> 0 OR held_tokens <> 0) ORDER BY subject"
 )
-
-type NoteEvent = Callable[[str, Mapping[str, object]], None]
+_READ_STEPS = "SELECT account, leaves_at, spent_nano, spent_tokens, raised_nano FROM steps WHERE account = ?"
+_PUT_STEP = "REPLACE INTO steps (account, leaves_at, spent_nano, spent_tokens, raised_nano) VALUES (?, ?, ?, ?, ?)"
+_DROP_STEP = "DELETE FROM steps WHERE account = ? AND leaves_at = ?"
 
 
 @dataclass(slots=True)
@@ -63,54 +62,53 @@ class _Account:
     subject: str
     span: WindowSpan
     balance: Balance
-    alerted: str  # JSON list of the alert steps that were told
-
-
-def micros(when: datetime) -> int:
-    """Give an aware instant in microseconds since 1970."""
-    return (when - _EPOCH) // _MICROSECOND
-
-
-def instant(at: int) -> datetime:
-    """Give the instant of microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=at)
+    alerted: str = "[]"  # JSON list of the alert steps that were told
+    counted_row: int = 0  # up to which row what is not listed on it was counted too, or found not to belong
+    reset_row: int = 0  # from which row on it counts
+    touched: set[int] = field(default_factory=set)  # steps that are to be written or deleted
 
 
 class Balances:
-    """Reads and writes accounts on one connection. `note_event` writes an event's row."""
+    """Reads and writes accounts on one connection. `note_event` writes an event's row; `at` is the transaction's."""
 
-    def __init__(self, connection: sqlite3.Connection, note_event: NoteEvent, backlog: Backlog | None = None) -> None:
-        self.spans = Spans()
+    def __init__(
+        self, connection: sqlite3.Connection, note_event: NoteEvent, definitions: Definitions,
+        backlog: Backlog | None = None, totals: Totals | None = None,
+    ) -> None:  # fmt: skip
+        self.spans, self.at = Spans(), 0
         self._connection, self._backlog = connection, backlog or Backlog(connection)
-        self._note_event = note_event
-        self._definitions: dict[str, Budget] = {}
+        self._totals = totals or Totals(connection)
+        self._note_event, self._definitions = note_event, definitions
+        self._past = Past(connection)
         self._known: dict[str, _Account] = {}
+        self._rolling: set[str] = set()  # of the known ones, those from which spend leaves
         self._changed: set[str] = set()
 
     def begin(self) -> None:
         """Forget what another writer may have changed."""
         self._known.clear()
+        self._rolling.clear()
         self._changed.clear()
 
     def flush(self) -> None:
         """Write what has changed."""
         if self._changed:
-            self._connection.executemany(_WRITE, [_numbers(self._known[name], name) for name in self._changed])
+            changed = [(name, self._known[name]) for name in self._changed]
+            self._connection.executemany(_WRITE, [_columns(account, name) for name, account in changed])
+            for name, account in changed:
+                if account.touched:
+                    self._write_steps(name, account)
             self._changed.clear()
         if len(self._known) > _REMEMBERED:
             self._known.clear()
+            self._rolling.clear()
 
-    def define(self, budgets: Sequence[Budget], at: int) -> None:
-        """Store the definitions in force; a changed one is an event, and re-arms the alert steps it un-passes."""
-        for budget in budgets:
-            definition = encode(definition_of(budget))
-            stored = self._connection.execute(_DEFINITION, (budget.name,)).fetchone()
-            self._definitions[budget.name] = budget
-            if stored is None or stored[0] != definition:
-                self._connection.execute("REPLACE INTO budgets VALUES (?, ?, ?)", (budget.name, definition, at))
-                self._note_event("budget_defined", {"name": budget.name, **definition_of(budget)})
-            if stored is not None and stored[0] != definition and not budget.own:
-                self._rearm_all(budget)
+    def _write_steps(self, name: str, account: _Account) -> None:
+        here = [(leaves, account.balance.steps.get(leaves)) for leaves in account.touched]
+        there = [(name, leaves, s.spent_nano, s.spent_tokens, s.raised_nano) for leaves, s in here if s is not None]
+        self._connection.executemany(_PUT_STEP, there)
+        self._connection.executemany(_DROP_STEP, [(name, leaves) for leaves, step in here if step is None])
+        account.touched.clear()
 
     def standings(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
         """Read how accounts stand; one that is new is opened with what its window has seen already."""
@@ -136,18 +134,37 @@ class Balances:
         return tuple(standings)
 
     def settle(
-        self, accounts: Sequence[str], held: tuple[int, int], spent: tuple[int, int], terms: TaskTerms | None
-    ) -> tuple[Standing, ...]:
+        self, accounts: Sequence[str], held_at: int, held: tuple[int, int], spent: tuple[int, int],
+        terms: TaskTerms | None,
+    ) -> tuple[Standing, ...]:  # fmt: skip
         """Take a hold (nano, tokens) off all its accounts and put a charge on them."""
         self._load(accounts)
         for name in accounts:
-            balance = self._change(name).balance
+            account = self._change(name)
+            balance = account.balance
             balance.held_nano -= held[0]
             balance.held_tokens -= held[1]
-            balance.spent_nano += spent[0]
-            balance.spent_tokens += spent[1]
+            self._spend(account, held_at, spent)
             assert balance.held_nano >= 0 <= balance.held_tokens, "more was taken off an account than it held"
         return self.current(accounts, terms)
+
+    def book(self, accounts: Sequence[str], held_at: int, more: tuple[int, int]) -> None:
+        """Put an amount (nano, tokens; may be negative) on accounts, in the window of a hold."""
+        self._load(accounts)
+        for name in accounts:
+            self._spend(self._change(name), held_at, more)
+
+    def corrected(self, listed: Sequence[str], later: Sequence[Seat], row: int) -> list[str]:
+        """List the accounts that count the charge of a row: those listed on it, unless they were reset since, and
+        those that began later with what their window had seen.
+        """
+        seats = [seat.account for seat in later if seat.account not in listed]
+        self._load([*listed, *seats])
+        kept = [name for name in listed if self._known[name].reset_row < row]
+        return kept + [name for name in seats if name in self._known and self._counted(name, row)]
+
+    def _counted(self, name: str, row: int) -> bool:
+        return self._known[name].reset_row < row <= self._known[name].counted_row
 
     def current(self, accounts: Sequence[str], terms: TaskTerms | None) -> tuple[Standing, ...]:
         """Read how named accounts stand now."""
@@ -166,17 +183,36 @@ class Balances:
                 crossed += [(standing.budget.name, step) for step in passed if step not in told]
         return tuple(crossed)
 
-    def raise_limit(self, seat: Seat, nano: int) -> Standing:
-        """Add to the dollar limit of one account and re-arm the alert steps that this un-passes."""
+    def raise_limit(self, seat: Seat, nano: int) -> tuple[Standing, int | None]:
+        """Add to the dollar limit of one account and re-arm the alert steps that this un-passes.
+
+        Gives also when a rolling account's raise leaves.
+        """
         self.standings((seat,))
-        self._change(seat.account).balance.raised_nano += nano
-        return self.rearm(seat)
+        account = self._change(seat.account)
+        leaves = account.balance.add_raise(self.at, nano)
+        if leaves is not None:
+            account.touched.add(leaves)
+        return self.rearm(seat), leaves
 
     def forget_raises(self, seat: Seat) -> None:
         """Take back what was added to the limit of one account: its limit was set anew."""
         self.standings((seat,))
-        balance = self._change(seat.account).balance
-        balance.raised_nano = balance.raised_tokens = 0
+        account = self._change(seat.account)
+        account.balance.forget_raises()
+        account.touched.update(account.balance.steps)
+
+    def reset(self, seat: Seat) -> tuple[Standing, Standing]:
+        """Let one account's spend count from now on; what is held stays. Give it before and after."""
+        (before,) = self.standings((seat,))
+        account = self._change(seat.account)
+        account.balance.forget_spend()
+        account.touched.update(account.balance.steps)
+        account.alerted = "[]"
+        self._write_pending()
+        account.counted_row = account.reset_row = self._past.last_row()
+        (after,) = self.standings((seat,))
+        return before, after
 
     def rearm(self, seat: Seat) -> Standing:
         """Forget the alert steps of one account that its limit in force no longer makes passed."""
@@ -187,7 +223,7 @@ class Balances:
 
     def in_window(self, budget: Budget, at: int) -> tuple[Seat, ...]:
         """List a budget's accounts with something spent or held in the window of an instant."""
-        bounds = (_FIRST, at, at, _LAST)
+        bounds = (FIRST, at, at, LAST, budget.window.period_ms)
         rows = self._connection.execute(_IN_WINDOW, (budget.name, budget.scope, *bounds)).fetchall()
         spans = ((subject, _span(start, end)) for subject, start, end in rows)
         return tuple(Seat(account_id(budget, subject, span), budget, subject, span) for subject, span in spans)
@@ -195,86 +231,52 @@ class Balances:
     def peek(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
         """Read how accounts stand without opening any: nothing is written."""
         self._load([seat.account for seat in seats])
-        found = ((seat, self._known.get(seat.account)) for seat in seats)
-        return tuple(standing_of(seat, self._past(seat) if known is None else known.balance) for seat, known in found)
+        return tuple(standing_of(seat, self._balance_of(seat)) for seat in seats)
 
-    def own_definition(self) -> Budget | None:
-        """Give the stored definition of the tasks' own budget; None: no call was ever held here."""
-        rows = self._connection.execute("SELECT name, definition FROM budgets ORDER BY since DESC").fetchall()
-        budgets = (budget_of(name, json.loads(definition)) for name, definition in rows)
-        return next((budget for budget in budgets if budget.own), None)
+    def _balance_of(self, seat: Seat) -> Balance:
+        known = self._known.get(seat.account)
+        return self._seen(seat)[0] if known is None else known.balance
 
-    def _load(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self._known]
-        if not missing:
-            return
-        for name, budget, subject, start, end, *numbers, alerted in self._connection.execute(
-            _read_sql(len(missing)), missing
-        ).fetchall():
-            self._known[name] = _Account(budget, subject, _span(start, end), Balance(*numbers), alerted)
+    def catch_up(self, budget: Budget) -> None:
+        """Let the accounts of a budget that was away, or turned otherwise, count what they have missed."""
+        for seat in self.in_force_accounts(budget):
+            self.catch_up_one(seat)
 
-    def _change(self, name: str) -> _Account:
-        self._changed.add(name)
-        return self._known[name]
-
-    def _standing(self, name: str, account: _Account, terms: TaskTerms | None) -> Standing:
-        budget = budget_in(self._definition(account.budget), account.span, terms)
-        return standing_of(Seat(name, budget, account.subject, account.span), account.balance)
-
-    def _definition(self, name: str) -> Budget:
-        known = self._definitions.get(name)
+    def catch_up_one(self, seat: Seat) -> None:
+        """The same for one account."""
+        self._load([seat.account])
+        known = self._known.get(seat.account)
         if known is None:
-            (stored,) = self._connection.execute(_DEFINITION, (name,)).fetchone()
-            known = self._definitions[name] = budget_of(name, json.loads(stored))
-        return known
+            return
+        self._write_pending()
+        missed, calls = self._past.missed(seat, self.at, known.counted_row)
+        account = self._change(seat.account)
+        self._join(seat.account, calls)
+        balance = account.balance
+        balance.held_nano += missed.held_nano
+        balance.held_tokens += missed.held_tokens
+        balance.spent_nano += missed.spent_nano
+        balance.spent_tokens += missed.spent_tokens
+        for leaves, step in missed.steps.items():
+            mine = balance.steps.setdefault(leaves, Step())
+            mine.spent_nano += step.spent_nano
+            mine.spent_tokens += step.spent_tokens
+            account.touched.add(leaves)
+        account.counted_row = self._past.last_row()
+        self._tell("account_caught_up", seat.account, missed, calls)
 
-    def _open(self, seat: Seat) -> _Account:
-        """Make an account that counts the charges and open holds of its window so far."""
-        past, open_calls = self._past(seat), self._open_calls(seat)
-        if open_calls:
-            self._backlog.open.clear()
-        for call, accounts, _, _ in open_calls:
-            joined = encode([*json.loads(accounts), seat.account])
-            self._connection.execute("UPDATE open_holds SET accounts = ? WHERE call = ?", (joined, call))
-        names = (seat.account, seat.budget.name, seat.budget.scope, seat.subject, *_ends(seat.span))
-        numbers = (past.spent_nano, past.held_nano, past.spent_tokens, past.held_tokens)
-        self._connection.execute(_OPEN_ACCOUNT, (*names, *numbers))
-        if any(numbers):
-            amounts = dict(zip(("spent_nano", "held_nano", "spent_tokens", "held_tokens"), numbers, strict=True))
-            calls = [call for call, *_ in open_calls]
-            self._note_event("account_opened", {"account": seat.account, "calls": calls, **amounts})
-        self._known[seat.account] = _Account(seat.budget.name, seat.subject, seat.span, past, "[]")
-        return self._known[seat.account]
-
-    def _past(self, seat: Seat) -> Balance:
-        """Add up what rows and open holds say of an account that does not exist yet."""
-        self._backlog.write()
-        column, budget = _SUBJECT_COLUMN[seat.budget.scope], seat.budget
-        start, end = _bounds(seat.span)
+    def in_force_accounts(self, budget: Budget) -> list[Seat]:
+        """List a budget's accounts whose window is now."""
         rows = self._connection.execute(
-            f"SELECT provider, model, sum(usd), sum(tokens) FROM rows WHERE {column} = ? AND kind = 'charge' "
-            "AND at >= ? AND held_at >= ? AND held_at < ? GROUP BY provider, model",
-            (seat.subject, start, start, end),
+            "SELECT subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
+            "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ?",
+            (budget.name, budget.scope, FIRST, self.at, self.at, LAST, budget.window.period_ms),
         ).fetchall()
-        spent = [row for row in rows if budget.applies(provider=row[0], model=row[1])]
-        held = self._open_calls(seat)
-        return Balance(
-            spent_nano=sum(row[2] for row in spent), held_nano=sum(row[2] for row in held),
-            spent_tokens=sum(row[3] for row in spent), held_tokens=sum(row[3] for row in held),
-        )  # fmt: skip
+        spans = [(subject, _span(start, end)) for subject, start, end in rows]
+        return [Seat(account_id(budget, subject, span), budget, subject, span) for subject, span in spans]
 
-    def _open_calls(self, seat: Seat) -> list[tuple[str, str, int, int]]:
-        """List the open holds (call, accounts, nano, tokens) that belong to an account's window."""
-        self._backlog.write()
-        column = _SUBJECT_COLUMN[seat.budget.scope]
-        rows = self._connection.execute(
-            "SELECT o.call, o.accounts, o.usd, o.tokens, h.provider, h.model FROM open_holds o JOIN rows h "
-            f"ON h.call = o.call AND h.kind = 'hold' WHERE o.at >= ? AND o.at < ? AND h.{column} = ? ORDER BY o.call",
-            (*_bounds(seat.span), seat.subject),
-        ).fetchall()
-        return [row[:4] for row in rows if seat.budget.applies(provider=row[4], model=row[5])]
-
-    def _rearm_all(self, budget: Budget) -> None:
+    def rearm_all(self, budget: Budget) -> None:
+        """Re-arm the alert steps of all accounts of a budget whose definition has changed."""
         self.flush()
         rows = self._connection.execute(
             "SELECT id, subject, window_start, window_end FROM accounts WHERE budget = ? AND alerted <> '[]'",
@@ -283,38 +285,101 @@ class Balances:
         for account, subject, start, end in rows:
             self.rearm(Seat(account, budget, subject, _span(start, end)))
 
+    def _load(self, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in self._known]
+        if missing:
+            self._read(missing)
+        if self._rolling:
+            for name in names:
+                if name in self._rolling:
+                    account = self._known[name]
+                    account.touched.update(account.balance.pass_time(self.at))
 
-def definition_of(budget: Budget) -> dict[str, object]:
-    """Write a budget's definition as JSON-ready data."""
-    return {
-        "scope": budget.scope, "window": budget.window.kind, "zone": budget.window.zone,
-        "limit_nano": None if budget.limit is None else budget.limit.nano, "limit_tokens": budget.limit_tokens,
-        "enforce": budget.enforce, "alert_at": list(budget.alert_at), "models": list(budget.models),
-        "providers": list(budget.providers), "own": budget.own,
-    }  # fmt: skip
+    def _read(self, names: Sequence[str]) -> None:
+        sql = _read_sql(len(names))
+        for name, budget, subject, start, end, *rest in self._connection.execute(sql, list(names)).fetchall():
+            *numbers, period_ms, alerted, counted_row, reset_row = rest
+            balance = Balance(*numbers)
+            balance.period_ms = period_ms or 0
+            self._known[name] = _Account(budget, subject, _span(start, end), balance, alerted, counted_row, reset_row)
+            if period_ms:
+                self._rolling.add(name)
+                steps = self._connection.execute(_READ_STEPS, (name,)).fetchall()
+                balance.steps = {leaves: Step(*amounts) for _, leaves, *amounts in steps}
+
+    def _change(self, name: str) -> _Account:
+        self._changed.add(name)
+        return self._known[name]
+
+    def _spend(self, account: _Account, held_at: int, amount: tuple[int, int]) -> None:
+        leaves = account.balance.spend(held_at, self.at, *amount) if any(amount) else None
+        if leaves is not None:
+            account.touched.add(leaves)
+
+    def _standing(self, name: str, account: _Account, terms: TaskTerms | None) -> Standing:
+        stored = self._definitions.find(account.budget)
+        assert stored is not None, "an account's budget is not defined"
+        if stored.removed_at is None:
+            budget = budget_in(stored.budget, account.span, account.balance.period_ms, terms)
+        else:
+            budget = stored.without_limit()
+        return standing_of(Seat(name, budget, account.subject, account.span), account.balance)
+
+    def _open(self, seat: Seat) -> _Account:
+        """Make an account that counts the charges and open holds of its window so far."""
+        balance, calls = self._seen(seat)
+        self._join(seat.account, calls)
+        row = self._past.last_row()
+        names = (seat.account, seat.budget.name, seat.budget.scope, seat.subject, *ends(seat.span))
+        numbers = (balance.spent_nano, balance.held_nano, balance.spent_tokens, balance.held_tokens)
+        self._connection.execute(_OPEN_ACCOUNT, (*names, balance.period_ms or None, row, *numbers))
+        account = _Account(seat.budget.name, seat.subject, seat.span, balance, counted_row=row)
+        self._known[seat.account] = account
+        if balance.period_ms:
+            self._rolling.add(seat.account)
+            account.touched.update(balance.steps)
+            self._changed.add(seat.account)
+        self._tell("account_opened", seat.account, balance, calls)
+        return account
+
+    def _seen(self, seat: Seat) -> tuple[Balance, list[OpenCall]]:
+        """Add up what rows and open holds say of an account that does not exist yet."""
+        self._write_pending()
+        return self._past.of(seat, self.at)
+
+    def _write_pending(self) -> None:
+        self._backlog.write()
+        self._totals.flush()
+
+    def _join(self, account: str, calls: Sequence[OpenCall]) -> None:
+        """Let open holds be on one more account."""
+        if calls:
+            self._backlog.open.clear()
+        joined = [(encode([*json.loads(call.accounts), account]), call.call) for call in calls]
+        self._connection.executemany("UPDATE open_holds SET accounts = ? WHERE call = ?", joined)
+
+    def _tell(self, code: str, account: str, seen: Balance, calls: Sequence[OpenCall]) -> None:
+        numbers = {
+            "spent_nano": seen.spent_nano, "held_nano": seen.held_nano,
+            "spent_tokens": seen.spent_tokens, "held_tokens": seen.held_tokens,
+        }  # fmt: skip
+        if not any(numbers.values()) and not calls:
+            return
+        told: dict[str, object] = {"account": account, "calls": [call.call for call in calls], **numbers}
+        if seen.period_ms:
+            told["steps"] = [[at, step.spent_nano, step.spent_tokens] for at, step in sorted(seen.steps.items())]
+        self._note_event(code, told)
 
 
-def budget_of(name: str, stored: Mapping[str, Any]) -> Budget:
-    """Read back what `definition_of` wrote."""
-    limit = stored["limit_nano"]
-    return Budget(
-        name, scope=stored["scope"], window=Window(stored["window"], stored["zone"]),
-        limit=None if limit is None else Money(limit), limit_tokens=stored["limit_tokens"],
-        enforce=stored["enforce"], alert_at=tuple(stored["alert_at"]), models=tuple(stored["models"]),
-        providers=tuple(stored["providers"]), own=stored["own"],
-    )  # fmt: skip
-
-
-def _numbers(account: _Account, name: str) -> tuple[object, ...]:
+def _columns(account: _Account, name: str) -> tuple[object, ...]:
     b = account.balance
     numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
-    return (*numbers, account.alerted, name)
+    return (*numbers, account.alerted, account.counted_row, account.reset_row, name)
 
 
 @functools.lru_cache(maxsize=64)
 def _read_sql(count: int) -> str:
-    marks = ", ".join("?" * count)
-    return f"SELECT id, budget, subject, window_start, window_end, {_NUMBERS} FROM accounts WHERE id IN ({marks})"
+    return f"SELECT {_OWN} FROM accounts WHERE id IN ({', '.join('?' * count)})"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -322,12 +387,3 @@ def _span(start: int | None, end: int | None) -> WindowSpan:
     if start is None or end is None:
         return LIFETIME
     return WindowSpan(instant(start), instant(end))
-
-
-def _ends(span: WindowSpan) -> tuple[int | None, int | None]:
-    return (None if span.start is None else micros(span.start), None if span.end is None else micros(span.end))
-
-
-def _bounds(span: WindowSpan) -> tuple[int, int]:
-    start, end = _ends(span)
-    return (_FIRST if start is None else start, _LAST if end is None else end)

@@ -6,26 +6,38 @@ clock and the last row, so that ledger time never runs backwards.
 
 from __future__ import annotations
 
-import functools
 import json
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Refusal, Void
-from lockpin_core.errors import LedgerError
+from lockpin_core.clock import instant, micros
+from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger import schema
 from lockpin_core.ledger.accounts import Seat, TaskTerms, is_in, own_budget, seats_of
 from lockpin_core.ledger.backlog import Backlog, OpenHold
-from lockpin_core.ledger.balances import Balances, instant, micros
+from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
+from lockpin_core.ledger.columns import (
+    FACT_NAMES,
+    account_list,
+    charge_columns,
+    fact_columns,
+    hold_columns,
+    note_columns,
+    plain,
+)
+from lockpin_core.ledger.corrections import EXPIRED, Corrections
+from lockpin_core.ledger.definitions import Change, Definitions
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, Smaller
 from lockpin_core.ledger.tasks import Task, Tasks
+from lockpin_core.ledger.totals import Totals
 from lockpin_core.money import ZERO, Money
-from lockpin_core.usage import CACHE_WRITES, Unit, Usage, output_tokens, prompt_tokens
+from lockpin_core.usage import Unit
 
-STOPPED = "lockpin_stopped"
 _REMEMBERED = 512  # whose accounts are kept in memory
 
 _OPEN = "SELECT at, accounts FROM open_holds WHERE call = ?"
@@ -36,11 +48,12 @@ _RESOLUTION = (
     "r.over_hold, r.hash, r.accounts, r.task, h.usd AS held_usd FROM rows r "
     "JOIN rows h ON h.call = r.call AND h.kind = 'hold' WHERE r.call = ? AND r.kind IN ('charge', 'void')"
 )
-_FACT_NAMES = (
-    *("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine"),
-    *("provider", "host", "model", "client", "billing"),
+_FACTS = f"SELECT {', '.join(f'"{name}"' for name in FACT_NAMES)} FROM rows WHERE call = ? AND kind = 'hold'"
+_DEFER = "UPDATE open_holds SET background = 1, expires_at = ? WHERE call = ?"
+_CHAIN_END = (
+    "INSERT INTO writers (id, seq, hash, since, origin) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, origin = excluded.origin"
 )
-_FACTS = f"SELECT {', '.join(f'"{name}"' for name in _FACT_NAMES)} FROM rows WHERE call = ? AND kind = 'hold'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ class Mark:
 
     head: Head
     rules: Rules | None
+    origin: str
 
 
 class Books:
@@ -59,13 +73,16 @@ class Books:
     """
 
     def __init__(self, connection: sqlite3.Connection, writer: str) -> None:
-        backlog = Backlog(connection)
-        self.balances = Balances(connection, self.event, backlog)
+        backlog, totals = Backlog(connection), Totals(connection)
+        self.definitions = Definitions(connection, self.event)
+        self.balances = Balances(connection, self.event, self.definitions, backlog, totals)
         self.tasks = Tasks(connection, backlog)
+        self.corrections = Corrections(connection, self.balances, self.tasks, self.definitions, self.append)
         self.at = 0
         self.now = instant(0)
-        self._connection, self._backlog = connection, backlog
-        self._chain = Chain(backlog, writer)
+        self.connection, self._backlog, self._totals = connection, backlog, totals
+        self._chain, self._origin = Chain(backlog, writer), ""
+        self._end_written = (0, "")  # the chain's end and the origin as they are on the books
         self._version: int | None = None  # of the file, when it was last read; None: nothing is known of it
         self._last_at = 0  # of the last row
         self._careful = True
@@ -86,19 +103,23 @@ class Books:
         is an IntegrityError at the end, and the transaction is to be done again, each operation by itself.
         """
         self._careful = careful
-        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._read_anew()
             self._version = version
-        self.at = max(micros(wall), self._last_at)
+        self.at = self.balances.at = max(micros(wall), self._last_at)
         self.now = instant(self.at)
 
     def _read_anew(self) -> None:
         """Forget what others may have changed."""
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version != schema.VERSION:
+            raise LedgerUnavailable(f"the ledger was brought to version {version} by a newer Lockpin: restart this one")
         self.balances.begin()
         self.tasks.begin()
+        self.definitions.read_anew()
         self._backlog.open.clear()
-        last = self._connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
+        last = self.connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
         self._last_at = 0 if last is None else last[0]
 
     def flush(self) -> None:
@@ -106,27 +127,40 @@ class Books:
         self._backlog.write()
         self.balances.flush()
         self.tasks.flush()
+        self._totals.flush()
+        end = (self._chain.head.seq, self._origin)
+        if end != self._end_written:
+            head = self._chain.head
+            self.connection.execute(_CHAIN_END, (self.writer, head.seq, head.hash, self.at, self._origin))
+            self._end_written = end
+
+    def write(self) -> None:
+        """Write rows and holds that still wait, for a query that must see them."""
+        self._backlog.write()
 
     def mark(self) -> Mark:
         """Remember where the books stand between two transactions."""
-        return Mark(self._chain.head, self._rules)
+        return Mark(self._chain.head, self._rules, self._origin)
 
     def reset(self, mark: Mark) -> None:
         """Go back to a mark, when the transaction since did not happen."""
-        self._chain.head, self._rules, self._version = mark.head, mark.rules, None
+        self._chain.head, self._rules, self._origin, self._version = mark.head, mark.rules, mark.origin, None
+        self._end_written = (-1, "")
         self._backlog.forget()
         self.balances.begin()
         self.tasks.forget()
+        self.definitions.forget()
+        self._totals.forget()
         self._facts.clear()
 
     def has(self, head: Head) -> bool:
         """Say whether this writer's chain is on the books up to a head."""
-        found = self._connection.execute(_HASH, (self.writer, head.seq)).fetchone()
+        found = self.connection.execute(_HASH, (self.writer, head.seq)).fetchone()
         return head.seq == 0 or (found is not None and found[0] == head.hash)
 
     def probe(self) -> None:
         """Write something, to see whether writing works."""
-        self._connection.execute("REPLACE INTO meta VALUES ('last_fault', ?)", (str(self.at),))
+        self.connection.execute("REPLACE INTO meta VALUES ('last_fault', ?)", (str(self.at),))
 
     def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Held | Short | Closed:
         """Hold the call's quote on all its accounts, or on none; or that of a smaller version, where one fits."""
@@ -137,9 +171,7 @@ class Books:
         terms = self.terms(call.payers.task)
         if terms is not None and terms.closed:
             return self._held_again(call) or Closed(self.now, call.payers.task)
-        self.define(rules)
-        own = own_budget(rules.task_default, terms)
-        seats = self._seats_of(call, rules, own)
+        seats = self._seats_in_force(call, rules, terms)
         if not self.balances.has_room(seats, call.quote.most.nano, call.quote.tokens):
             before = self.balances.standings(seats)
             short = violations(before, call.quote)
@@ -149,6 +181,35 @@ class Books:
                     return self._held_again(call) or Short(self.now, before, tuple(short))
                 call = lower
         return self._take(call, seats)
+
+    def hold_unchecked(self, call: Call, rules: Rules) -> Held:
+        """Write the hold of a call that went while the ledger was away, under no enforced limit."""
+        if (again := self._held_again(call)) is not None:
+            return again
+        seats = self._seats_in_force(call, rules, self.terms(call.payers.task))
+        self.balances.standings(seats)
+        return self._take(call, seats, unchecked=True)
+
+    def is_unlimited(self, call: Call, rules: Rules) -> bool:
+        """Say, by reading alone, whether no enforced limit applies to a call."""
+        terms = self.terms(call.payers.task)
+        in_force = self._in_force(rules)
+        own = own_budget(in_force.task_default, terms)
+        applying = [b for b in in_force.budgets if b.applies(provider=call.provider, model=call.model)]
+        return not (terms is not None and terms.closed) and not any(_is_limited(budget) for budget in (own, *applying))
+
+    def _seats_in_force(self, call: Call, rules: Rules, terms: TaskTerms | None) -> tuple[Seat, ...]:
+        self.define(rules)
+        in_force = self._in_force(rules)
+        return self._seats_of(call, in_force, own_budget(in_force.task_default, terms))
+
+    def _in_force(self, rules: Rules) -> Rules:
+        """Give what stands in the ledger; where this process's own rules do not stand there yet, those instead."""
+        if rules is self._rules:
+            return self.definitions.in_force(rules.task_default)
+        names = {budget.name for budget in rules.budgets}
+        by_command = (budget for budget in self.definitions.by_command() if budget.name not in names)
+        return Rules((*rules.budgets, *by_command), rules.task_default)
 
     def _seats_of(self, call: Call, rules: Rules, own: Budget) -> tuple[Seat, ...]:
         """List a call's accounts; those of the last calls are remembered until a window ends."""
@@ -164,20 +225,21 @@ class Books:
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
         """Show the accounts that such a call would be charged to."""
-        own = own_budget(rules.task_default, self.terms(payers.task))
-        return self.balances.peek(seats_of(payers, provider, model, rules, own, self.now, self.balances.spans))
+        in_force = self._in_force(rules)
+        own = own_budget(in_force.task_default, self.terms(payers.task))
+        return self.balances.peek(seats_of(payers, provider, model, in_force, own, self.now, self.balances.spans))
 
     def settle(self, call_id: str, charge: Charge) -> Resolved:
         """Replace a hold by a charge, or give the resolution that came first."""
         taken = self._close_hold(call_id)
         if taken is None:
-            return self._resolved_before(call_id)
+            return self._settled_before(call_id, charge)
         over = charge.amount.nano > taken.usd or 0 < taken.tokens < charge.tokens
         task, recent = self.tasks.spend(taken.task, charge.amount.nano)
         held, spent = (taken.usd, taken.tokens), (charge.amount.nano, charge.tokens)
-        standings = self.balances.settle(taken.accounts, held, spent, task.terms)
-        row = self._resolution(taken, standings) | _charge_columns(charge, over=over)
-        digest = self._append("charge", row)
+        standings = self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)
+        row = self._resolution(taken, standings) | charge_columns(charge, over=over)
+        digest = self.append("charge", row)
         return Resolved(
             call_id=call_id, first=True, charge=charge, over_hold=over, held=Money(taken.usd), at=self.now,
             row_hash=digest.hex(), standings=standings, task_spent=Money(task.spent_nano), recent=recent,
@@ -197,52 +259,60 @@ class Books:
         if taken is not None:
             self._void(taken, Void("cancelled"))
 
+    def defer(self, call_id: str, hold_for: timedelta) -> None:
+        """Keep a hold for usage that comes later. Raises LedgerError where there is none."""
+        self._backlog.write()
+        until = self.at + hold_for // timedelta(microseconds=1)
+        if self.connection.execute(_DEFER, (until, call_id)).rowcount == 0:
+            raise LedgerError(f"call {call_id} has no open hold in this ledger")
+        self.event("hold_deferred", {"call": call_id, "until": until})
+
     def refuse(self, note: CallNote, refusal: Refusal, count: int) -> None:
         """Write the row of `count` refusals."""
-        detail = _plain({"status": refusal.status, **note.detail, **refusal.detail})
-        self._note("refusal", note, {"code": refusal.code, "count": count, "data": encode(detail)})
+        detail = plain({"status": refusal.status, **note.detail, **refusal.detail})
+        row: dict[str, object] = {"code": refusal.code, "count": count, "data": encode(detail)}
+        self.append("refusal", note_columns(note) | row)
 
     def uncapped(self, note: CallNote) -> None:
         """Write the row of a call that goes without a hold."""
-        data = encode(_plain(note.detail)) if note.detail else None
-        self._note("uncapped", note, {"code": note.code, "data": data})
+        data = encode(plain(note.detail)) if note.detail else None
+        self.append("uncapped", note_columns(note) | {"code": note.code, "data": data})
 
     def event(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
         """Write what a command, or the ledger itself, did."""
-        self._append("event", {"code": code, "task": task, "data": encode(_plain(data))})
+        self.append("event", {"code": code, "task": task, "data": encode(plain(data))})
 
-    def stop(self) -> None:
-        """Charge what this writer still holds, in full; background holds stay."""
-        self._backlog.write()
-        mine = "SELECT call, usd, tokens FROM open_holds WHERE writer = ? AND background = 0"
-        for call_id, usd, tokens in self._connection.execute(mine, (self.writer,)).fetchall():
-            charge = Charge(Money(usd), {}, tokens, None, None, reason=STOPPED, estimated=True)
-            self.settle(call_id, charge)
+    def append(self, kind: str, row: dict[str, object]) -> bytes:
+        """Write a row and give its hash."""
+        self._last_at = self.at
+        digest = self._chain.append(kind, self.at, row)
+        self._totals.add(kind, self.at, row)
+        return digest
 
     def terms(self, name: str) -> TaskTerms | None:
         """Give what commands said of a task; None: nobody has used or made it."""
         task = self.tasks.get(name)
         return None if task is None else task.terms
 
-    def _take(self, call: Call, seats: tuple[Seat, ...]) -> Held:
+    def _take(self, call: Call, seats: tuple[Seat, ...], *, unchecked: bool = False) -> Held:
         """Put a fitting quote on its accounts and write its row."""
         usd, tokens = call.quote.most.nano, call.quote.tokens
         names = [seat.account for seat in seats]
-        accounts = _account_list(tuple(names))
+        accounts = account_list(tuple(names))
         self._backlog.add_hold(OpenHold(call.id, self.at, usd, tokens, names, accounts, call.payers.task), self.writer)
         if self.tasks.get(call.payers.task) is None:
             self.tasks.put(Task(call.payers.task, TaskTerms("lifetime", None, None, closed=False)))
-        facts = _fact_columns(call)
-        row = facts | _hold_columns(call, self._rates_of(call))
+        facts = fact_columns(call)
+        row = facts | hold_columns(call, self._rates_of(call), unchecked=unchecked)
         row["usd"], row["tokens"], row["accounts"] = usd, tokens, accounts
-        self._append("hold", row)
+        self.append("hold", row)
         self._facts[call.id] = facts
         return Held(call, self.now, self.balances.add_held(seats, usd, tokens))
 
     def _held_again(self, call: Call) -> Held | None:
         """Give the first answer to a call that is held already; None: it is not."""
         self._backlog.write()
-        found = self._connection.execute(_OPEN, (call.id,)).fetchone()
+        found = self.connection.execute(_OPEN, (call.id,)).fetchone()
         if found is None:
             return None
         at, accounts = found
@@ -253,7 +323,7 @@ class Books:
             return known
         self._backlog.write()
         self._backlog.open.pop(call_id, None)
-        rows = self._connection.execute(_CLOSE_HOLD, (call_id,)).fetchall()
+        rows = self.connection.execute(_CLOSE_HOLD, (call_id,)).fetchall()
         if not rows:
             return None
         ((at, usd, tokens, accounts, task),) = rows
@@ -261,19 +331,27 @@ class Books:
 
     def _void(self, taken: OpenHold, outcome: Void) -> Resolved:
         held = (taken.usd, taken.tokens)
-        standings = self.balances.settle(taken.accounts, held, (0, 0), self.terms(taken.task))
+        standings = self.balances.settle(taken.accounts, taken.at, held, (0, 0), self.terms(taken.task))
         row = self._resolution(taken, standings)
         row |= {"reason": outcome.reason, "failed": int(outcome.failed), "usd": 0, "tokens": 0}
-        digest = self._append("void", row)
+        digest = self.append("void", row)
         return Resolved(
             call_id=taken.call, first=True, charge=None, over_hold=False, held=Money(taken.usd), at=self.now,
             row_hash=digest.hex(), standings=standings, task_spent=self._task_spent(taken.task),
             recent=self.tasks.recent(taken.task),
         )  # fmt: skip
 
+    def _settled_before(self, call_id: str, charge: Charge) -> Resolved:
+        """Give the resolution that came first; usage that comes after its hold had expired books the difference."""
+        before = self._resolved_before(call_id)
+        if before.charge is None or before.charge.reason != EXPIRED or charge.estimated:
+            return before
+        self.corrections.late(call_id, charge)
+        return replace(self._resolved_before(call_id), charge=charge)
+
     def _resolved_before(self, call_id: str) -> Resolved:
         self._backlog.write()
-        row = self._connection.execute(_RESOLUTION, (call_id,)).fetchone()
+        row = self.connection.execute(_RESOLUTION, (call_id,)).fetchone()
         if row is None:
             raise LedgerError(f"call {call_id} has no hold in this ledger")
         (kind, at, usd, tokens, usage, served, tier, reason, estimated, failed, priced) = row[:11]
@@ -304,8 +382,8 @@ class Books:
 
     def _read_facts(self, call_id: str) -> dict[str, object]:
         self._backlog.write()
-        found = self._connection.execute(_FACTS, (call_id,)).fetchone()
-        return dict(zip(_FACT_NAMES, found, strict=True))
+        found = self.connection.execute(_FACTS, (call_id,)).fetchone()
+        return dict(zip(FACT_NAMES, found, strict=True))
 
     def _task_spent(self, name: str) -> Money:
         task = self.tasks.get(name)
@@ -317,86 +395,37 @@ class Books:
             self._last_rates = call.rates, encode(dict(call.rates))
         return self._last_rates[1]
 
-    def _append(self, kind: str, row: dict[str, object]) -> bytes:
-        self._last_at = self.at
-        return self._chain.append(kind, self.at, row)
-
-    def _note(self, kind: str, note: CallNote, row: dict[str, object]) -> None:
-        row |= _payer_columns(note.payers)
-        row |= {"call": note.id, "provider": note.provider, "host": note.host, "model": note.model}
-        row |= {"client": note.client, "path": note.path, "wire": note.wire, "streamed": int(note.streamed)}
-        self._append(kind, row)
-
-    def define(self, rules: Rules) -> None:
-        """Store the definitions in force, when they are others than before."""
+    def define(self, rules: Rules, origin: str | None = None) -> None:
+        """Put a configuration's budgets in force, when they are others than before."""
+        if origin is not None:
+            self._origin = origin
         if rules is not self._rules:
-            self.balances.define((rules.task_default, *rules.budgets), self.at)
+            self.follow(self.definitions.apply(rules, self.at))
             self._rules = rules
+
+    def follow(self, changes: Sequence[Change]) -> None:
+        """Let accounts follow changed definitions: alert steps are re-armed, time that was missed is counted."""
+        for change in changes:
+            before, after = change.before, change.after
+            if before is None or after is None or after.own:
+                continue
+            self.balances.rearm_all(after)
+            turned = (before.budget.window, before.budget.scope) != (after.window, after.scope)
+            if change.is_back or turned:
+                self.balances.catch_up(after)
+
+    def conflict(self, rules: Rules, origin: str, others: Sequence[str]) -> str | None:
+        """Say where running writers of another origin have other budgets in force; None: nowhere."""
+        marks = ", ".join("?" * len(others))
+        sql = f"SELECT DISTINCT origin FROM writers WHERE id IN ({marks}) AND origin NOT IN ('', ?)"
+        found = self.connection.execute(sql, (*others, origin)).fetchone() if origin else None
+        words = self.definitions.conflict(rules) if found is not None else None
+        return None if found is None or words is None else f"{words}; there: {found[0]}, here: {origin}"
+
+
+def _is_limited(budget: Budget) -> bool:
+    return budget.enforce and (budget.limit is not None or budget.limit_tokens is not None)
 
 
 def _is_current(seats: tuple[Seat, ...], own: Budget, now: datetime) -> bool:
     return seats[0].budget is own and all(is_in(seat.span, now) for seat in seats)
-
-
-@functools.lru_cache(maxsize=1024)
-def _account_list(accounts: tuple[str, ...]) -> str:
-    return encode(accounts)
-
-
-def _payer_columns(payers: Payers) -> dict[str, object]:
-    return {
-        "task": payers.task, "key": payers.key, "user": payers.user, "team": payers.team,
-        "groups": encode(payers.groups) if payers.groups else None, "ring": payers.ring, "project": payers.project,
-        "tags": encode(dict(payers.tags)) if payers.tags else None, "machine": payers.machine,
-    }  # fmt: skip
-
-
-def _fact_columns(call: Call) -> dict[str, object]:
-    """Give what the hold's row and its resolution's both carry. The names are those of _FACT_NAMES."""
-    return _payer_columns(call.payers) | {
-        "provider": call.provider, "host": call.host, "model": call.model, "client": call.client,
-        "billing": call.billing,
-    }  # fmt: skip
-
-
-def _hold_columns(call: Call, rates: str) -> dict[str, object]:
-    terms = {name: value for name, value in (("speed", call.terms.speed), ("geo", call.terms.geo)) if value}
-    return {
-        "call": call.id, "wire": call.wire, "asked_model": call.asked_model, "rates": rates,
-        "price_date": call.price_date, "tier": call.terms.tier,
-        "output_limit": call.output_limit, "limit_set": int(call.limit_set), "streamed": int(call.streamed),
-        "waited_ms": call.waited_ms, "degrade": encode(call.degrade) if call.degrade else None,
-        "data": encode(terms) if terms else None,
-    }  # fmt: skip
-
-
-def _charge_columns(charge: Charge, *, over: bool) -> dict[str, object]:
-    reads, writes = charge.usage.get(Unit.CACHE_READ, 0), _cache_writes(charge.usage)
-    return {
-        "usd": charge.amount.nano, "tokens": charge.tokens, "usage": encode(dict(charge.usage)),
-        "input_tokens": prompt_tokens(charge.usage) - reads - writes, "cache_read_tokens": reads,
-        "cache_write_tokens": writes, "output_tokens": output_tokens(charge.usage),
-        "model_served": charge.model_served, "tier": charge.tier, "reason": charge.reason,
-        "estimated": int(charge.estimated), "failed": int(charge.failed), "over_hold": int(over),
-        "priced": int(charge.priced),
-    }  # fmt: skip
-
-
-def _cache_writes(usage: Usage) -> int:
-    return sum(usage.get(unit, 0) for unit in CACHE_WRITES)
-
-
-def _plain(value: object) -> object:
-    """Turn a refusal's detail into JSON: amounts as exact dollars, instants as RFC 3339, names as text."""
-    match value:
-        case Money():
-            return value.exact()
-        case datetime():
-            return value.isoformat().replace("+00:00", "Z")
-        case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case str() | int() | None:
-            return value
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    return str(value)

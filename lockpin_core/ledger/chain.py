@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lockpin_core.ledger.backlog import Backlog
@@ -35,8 +35,14 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "void": _RESOLUTION,
     "refusal": ("call", "code", "wire", "path", "streamed", "count", "data", *_PAYERS, *_WHAT),
     "uncapped": ("call", "code", "wire", "path", "streamed", "data", *_PAYERS, *_WHAT),
+    "correction": (
+        *("code", "usage", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"),
+        *("model_served", *_RESOLUTION),
+    ),
     "event": ("code", "task", "data"),
 }
+
+type NoteEvent = Callable[[str, Mapping[str, object]], None]  # writes the row of an event: its code and data
 
 _encode_canonical = json.JSONEncoder(separators=(",", ":")).encode  # of what is in canonical order already
 encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode

@@ -2,93 +2,56 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from lockpin_core.budgets import Budget, Standing, violations
+from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Charge, Payers, Refusal, Void
-from lockpin_core.clock import Clock
+from lockpin_core.clock import micros
 from lockpin_core.errors import CommandError, LedgerError
 from lockpin_core.ledger.accounts import (
-    Balance,
-    Seat,
-    Spans,
     TaskTerms,
-    budget_in,
     is_in,
-    own_budget,
-    passed_steps,
-    seat_of,
-    seats_of,
-    standing_of,
 )
 from lockpin_core.ledger.admin import canonical_task
-from lockpin_core.ledger.coalesce import Coalescer, Refused
-from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, Smaller, TaskInfo
-from lockpin_core.ledger.tasks import RECENT
-from lockpin_core.money import ZERO, Money
-
-_LIFETIME = TaskTerms("lifetime", None, None, closed=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One entry of the book."""
-
-    kind: str
-    at: datetime
-    call: str | None
-    task: str | None
-    usd: int = 0
-    tokens: int = 0
-    accounts: tuple[str, ...] = ()
-    count: int = 1
-    code: str | None = None
+from lockpin_core.ledger.coalesce import Refused
+from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
+from lockpin_core.ledger.definitions import COMMAND, CONFIG
+from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs, done, stored
+from lockpin_core.ledger.protocol import (
+    CallNote,
+    Closed,
+    Corrected,
+    Held,
+    Resolved,
+    Rules,
+    Short,
+    Smaller,
+    StoredBudget,
+    TaskInfo,
+)
+from lockpin_core.money import Money
 
 
-@dataclass(slots=True)
-class _Account:
-    seat: Seat
-    balance: Balance
-    told: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Open:
-    call: Call
-    at: datetime
-    accounts: list[str] = field(default_factory=list)
-
-
-class MemoryLedger:
+class MemoryLedger(MemoryBooks):
     """A Ledger and an Admin whose futures are done when they are given."""
 
-    def __init__(self, *, clock: Clock) -> None:
-        self.rows: list[Row] = []
-        self._clock, self._lock, self._spans = clock, threading.RLock(), Spans()
-        self._accounts: dict[str, _Account] = {}
-        self._open: dict[str, _Open] = {}
-        self._done: dict[str, tuple[Resolved, _Open]] = {}
-        self._terms: dict[str, TaskTerms] = {}
-        self._created: dict[str, datetime] = {}
-        self._charges: dict[str, list[Money]] = {}
-        self._default: Budget | None = None
-        self._coalescer = Coalescer()
-
-    def define(self, rules: Rules) -> None:
-        """See Ledger."""
+    def define(self, rules: Rules, origin: str = "") -> Future[None]:
+        """See Ledger. There is one process, so nobody can differ."""
+        with self._lock:
+            self._define(rules)
+            return done(None)
 
     def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """See Ledger."""
         with self._lock:
-            return _done(self._hold(call, rules, smaller))
+            return done(self._hold(call, rules, smaller))
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
         with self._lock:
-            return _done(self._standings(self._seats(payers, provider, model, rules)))
+            return done(self._standings(self._seats(payers, provider, model, self._in_force(rules))))
 
     def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
         """See Ledger."""
@@ -106,6 +69,21 @@ class MemoryLedger:
             if call_id in self._open:
                 self._resolve(call_id, None, Void("cancelled"))
 
+    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
+        """See Ledger."""
+        with self._lock:
+            if call_id not in self._open:
+                raise LedgerError(f"call {call_id} has no open hold in this ledger")
+            self._open[call_id].expires = self._now() + hold_for
+            return done(None)
+
+    def look_after(self) -> None:
+        """Charge the deferred holds whose time is over."""
+        with self._lock:
+            for call_id, held in list(self._open.items()):
+                if held.expires is not None and held.expires <= self._now():
+                    self._charge_in_full(call_id, held, EXPIRED)
+
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""
         with self._lock:
@@ -121,25 +99,25 @@ class MemoryLedger:
         with self._lock:
             self._refused(self._coalescer.flush())
             for call_id, held in list(self._open.items()):
-                quote = held.call.quote
-                self.settle(
-                    call_id, Charge(quote.most, {}, quote.tokens, None, None, "lockpin_stopped", estimated=True)
-                )
+                if held.expires is None:
+                    self._charge_in_full(call_id, held, "lockpin_stopped")
 
     def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo:
         """See Admin."""
         with self._lock:
             name = canonical_task(name)
-            before = self._terms.get(name, _LIFETIME)
+            before = self._terms.get(name, LIFETIME_TERMS)
             nano = before.limit_nano if limit is None else limit.nano
             self._terms[name] = TaskTerms(window, nano, None, closed=False)
             self._created.setdefault(name, self._now())
             self._event("task_new", name)
             if self._default is not None:
                 seat = self._seat(self._default, name)
+                if seat.account in self._accounts:
+                    self._catch_up(self._accounts[seat.account])
                 if limit is not None:
                     self._standings((seat,))
-                    self._accounts[seat.account].balance.raised_nano = 0
+                    self._accounts[seat.account].balance.forget_raises()
                 self._rearm(seat)
             return self._info(name)
 
@@ -157,16 +135,69 @@ class MemoryLedger:
         with self._lock:
             return [self._info(name) for name in sorted(self._terms)]
 
+    def budgets(self) -> list[StoredBudget]:
+        """See Admin."""
+        with self._lock:
+            here = sorted((d for d in self._definitions.values() if not d.is_removed), key=lambda d: d.budget.name)
+            return [StoredBudget(d.budget, d.source, d.since) for d in here]
+
+    def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
+        """See Admin."""
+        with self._lock:
+            before = self._definitions.get(budget.name)
+            if before is not None and not before.is_removed and before.source == CONFIG:
+                raise CommandError(f'budget "{budget.name}" is one of the configuration')
+            self._put(budget, COMMAND)
+            return None if before is None or before.is_removed else stored(before)
+
+    def budget_rm(self, name: str, *, who: str) -> StoredBudget:
+        """See Admin."""
+        with self._lock:
+            before = self._definitions.get(name)
+            if before is None or before.is_removed or before.source == CONFIG:
+                raise CommandError(f'no budget "{name}" was made by command')
+            before.is_removed = True
+            self._event("budget_removed", None)
+            return stored(before)
+
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing:
         """See Admin."""
         with self._lock:
-            seat = self._seat(budget, subject)
-            if by.nano <= 0 or seat.budget.limit is None:
+            if by.nano <= 0:
+                raise CommandError(f'"{by.exact()}" is no raise')
+            seat = self._seat(self._as_in_force(budget), subject)
+            if seat.budget.limit is None:
                 raise CommandError(f'"{by.exact()}" cannot be added to the limit of budget "{budget.name}"')
             self._standings((seat,))
-            self._accounts[seat.account].balance.raised_nano += by.nano
+            self._accounts[seat.account].balance.add_raise(micros(self._now()), by.nano)
             self._event("budget_raised", None)
             return self._rearm(seat)
+
+    def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
+        """See Admin."""
+        with self._lock:
+            seat = self._seat(self._as_in_force(budget), subject)
+            (before,) = self._standings((seat,))
+            account = self._accounts[seat.account]
+            account.balance.forget_spend()
+            account.told = ()
+            account.forgotten = {
+                call for call in self._done if call in account.counted or belongs(self._done[call][1], seat)
+            }
+            account.counted |= account.forgotten
+            self._event("budget_reset", None)
+            return before, self._standings((seat,))[0]
+
+    def correct(self, call_id: str, amount: Money, *, reason: str, who: str) -> Corrected:
+        """See Admin."""
+        with self._lock:
+            if call_id not in self._done:
+                raise CommandError(f'call "{call_id}" was never held here, or is in flight')
+            before = self._cost(call_id)
+            if before == amount:
+                raise CommandError(f'call "{call_id}" costs ${amount.exact()} already')
+            standings = self._book(call_id, amount.nano - before.nano, 0, CORRECTED)
+            return Corrected(call_id, before, amount, standings)
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> list[Standing]:
         """See Admin."""
@@ -177,154 +208,3 @@ class MemoryLedger:
             used = [(b, a.seat) for b in budgets for a in self._accounts.values() if a.seat.budget.name == b.name]
             seats = tuple(self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
             return [s for s in self._standings(seats) if s.spent or s.held or s.spent_tokens or s.held_tokens]
-
-    def _hold(self, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
-        if call.id in self._open:
-            held = self._open[call.id]
-            return Held(call, held.at, self._current(held.accounts))
-        assert call.id not in self._done, "the call was resolved already"
-        now, task = self._now(), call.payers.task
-        if self._terms.get(task, _LIFETIME).closed:
-            return Closed(now, task)
-        self._default = rules.task_default
-        seats = self._seats(call.payers, call.provider, call.model, rules)
-        before = self._standings(seats)
-        short = violations(before, call.quote)
-        if short:
-            lower = smaller(before) if smaller is not None else None
-            if lower is None or violations(before, lower.quote):
-                return Short(now, before, tuple(short))
-            call = lower
-        self._terms.setdefault(task, _LIFETIME)
-        self._open[call.id] = _Open(call, now, [seat.account for seat in seats])
-        for seat in seats:
-            self._accounts[seat.account].balance.held_nano += call.quote.most.nano
-            self._accounts[seat.account].balance.held_tokens += call.quote.tokens
-        self._row("hold", self._open[call.id], call.quote.most.nano, call.quote.tokens)
-        return Held(call, now, self._standings(seats))
-
-    def _resolve(self, call_id: str, charge: Charge | None, outcome: Void) -> Future[Resolved]:
-        if call_id in self._done:
-            first, held = self._done[call_id]
-            standings, spent = self._current(held.accounts), self._spent(held.call.payers.task)
-            return _done(replace(first, first=False, standings=standings, task_spent=spent, crossed=()))
-        if call_id not in self._open:
-            failed: Future[Resolved] = Future()
-            failed.set_exception(LedgerError(f"call {call_id} has no hold in this ledger"))
-            return failed
-        held = self._open.pop(call_id)
-        resolved = self._close(held, charge)
-        self._done[call_id] = (resolved, held)
-        return _done(resolved)
-
-    def _close(self, held: _Open, charge: Charge | None) -> Resolved:
-        quote, task = held.call.quote, held.call.payers.task
-        usd, tokens = (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
-        for name in held.accounts:
-            balance = self._accounts[name].balance
-            balance.held_nano -= quote.most.nano
-            balance.held_tokens -= quote.tokens
-            balance.spent_nano += usd
-            balance.spent_tokens += tokens
-        charges = self._charges.setdefault(task, [])
-        if charge is not None:
-            charges.append(charge.amount)
-        self._row("void" if charge is None else "charge", held, usd, tokens)
-        standings = self._current(held.accounts)
-        return Resolved(
-            call_id=held.call.id, first=True, charge=charge,
-            over_hold=usd > quote.most.nano or 0 < quote.tokens < tokens, held=quote.most, at=self._now(),
-            row_hash="", standings=standings, task_spent=self._spent(task),
-            recent=tuple(reversed(charges[-RECENT:])), crossed=self._crossed(standings) if charge else (),
-        )  # fmt: skip
-
-    def _crossed(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
-        crossed: list[tuple[str, str]] = []
-        for standing in standings:
-            account, passed = self._accounts[standing.account], passed_steps(standing, standing.budget.alert_at)
-            crossed += [(standing.budget.name, step) for step in passed if step not in account.told]
-            account.told = passed or account.told
-        return tuple(crossed)
-
-    def _seats(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Seat, ...]:
-        own = own_budget(rules.task_default, self._terms.get(payers.task))
-        return seats_of(payers, provider, model, rules, own, self._now(), self._spans)
-
-    def _seat(self, budget: Budget, subject: str) -> Seat:
-        limits = own_budget(budget, self._terms.get(subject)) if budget.own else budget
-        return seat_of(limits, subject, self._now(), self._spans)
-
-    def _standings(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
-        for seat in seats:
-            if seat.account not in self._accounts:
-                self._accounts[seat.account] = _Account(seat, self._past(seat))
-            self._accounts[seat.account].seat = seat
-        return tuple(standing_of(seat, self._accounts[seat.account].balance) for seat in seats)
-
-    def _past(self, seat: Seat) -> Balance:
-        """Count what the window of a new account has seen, and let its open holds be charged to it."""
-        balance = Balance()
-        for resolved, held in self._done.values():
-            if resolved.charge is not None and _belongs(held, seat):
-                balance.spent_nano += resolved.charge.amount.nano
-                balance.spent_tokens += resolved.charge.tokens
-        for held in self._open.values():
-            if _belongs(held, seat):
-                balance.held_nano += held.call.quote.most.nano
-                balance.held_tokens += held.call.quote.tokens
-                held.accounts.append(seat.account)
-        return balance
-
-    def _current(self, accounts: list[str]) -> tuple[Standing, ...]:
-        return tuple(self._standing(self._accounts[name]) for name in accounts)
-
-    def _standing(self, account: _Account) -> Standing:
-        seat = account.seat
-        budget = self._default if seat.budget.own and self._default is not None else seat.budget
-        limits = budget_in(budget, seat.span, self._terms.get(seat.subject))
-        return standing_of(replace(seat, budget=limits), account.balance)
-
-    def _rearm(self, seat: Seat) -> Standing:
-        (standing,) = self._standings((seat,))
-        account = self._accounts[seat.account]
-        account.told = passed_steps(standing, account.told)
-        return standing
-
-    def _info(self, name: str) -> TaskInfo:
-        terms, created = self._terms[name], self._created.get(name)
-        if self._default is None:
-            limit = None if terms.limit_nano is None else Money(terms.limit_nano)
-            return TaskInfo(name, terms.window, limit, ZERO, ZERO, terms.closed, created)
-        (own,) = self._standings((self._seat(self._default, name),))
-        return TaskInfo(name, own.budget.window.kind, own.limit, own.spent, own.held, terms.closed, created)
-
-    def _spent(self, task: str) -> Money:
-        return sum(self._charges.get(task, []), ZERO)
-
-    def _now(self) -> datetime:
-        last = self.rows[-1].at if self.rows else None
-        return self._clock() if last is None else max(self._clock(), last)
-
-    def _row(self, kind: str, held: _Open, usd: int, tokens: int) -> None:
-        call = held.call
-        self.rows.append(Row(kind, self._now(), call.id, call.payers.task, usd, tokens, tuple(held.accounts)))
-
-    def _event(self, code: str, task: str | None) -> None:
-        self.rows.append(Row("event", self._now(), None, task, code=code))
-
-    def _refused(self, due: list[Refused]) -> None:
-        for refused in due:
-            note, code = refused.note, refused.refusal.code
-            self.rows.append(Row("refusal", self._now(), note.id, note.payers.task, count=refused.count, code=code))
-
-
-def _belongs(held: _Open, seat: Seat) -> bool:
-    call, budget = held.call, seat.budget
-    applies = budget.applies(provider=call.provider, model=call.model)
-    return applies and budget.subject(call.payers) == seat.subject and is_in(seat.span, held.at)
-
-
-def _done[T](answer: T) -> Future[T]:
-    future: Future[T] = Future()
-    future.set_result(answer)
-    return future

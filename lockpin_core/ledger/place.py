@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -12,10 +13,17 @@ from pathlib import Path
 from lockpin_core.clock import NewId
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import schema
+from lockpin_core.ledger.migrations import migrate
 
 BUSY_MS = 5000  # how long a transaction waits for another process's
-SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
-_NETWORK = ("nfs", "cifs", "smb", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "9p", "fuse.sshfs", "fuse.s3fs")
+# `fullfsync`: on macOS a plain fsync leaves the bytes in the drive's own cache; elsewhere these two change nothing.
+DURABILITY = {
+    "full": ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"),
+    "normal": ("synchronous = NORMAL",),
+}
+_NETWORK = ("nfs", "cifs", "smb", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "beegfs", "gpfs", "9p")
+_NETWORK_FUSE = ("sshfs", "s3fs", "glusterfs", "ceph", "rclone", "gcsfuse", "goofys", "blobfuse")
+_ESCAPE = re.compile(r"\\([0-7]{3})")  # how the kernel's table writes a space and its like
 _OURS_ONLY = 0o600
 
 type Identity = tuple[int, int]  # device and inode
@@ -24,10 +32,12 @@ type Identity = tuple[int, int]  # device and inode
 def open_ledger(path: Path, *, durability: str, new_id: NewId) -> sqlite3.Connection:
     """Open the ledger for writing; make the folder (0700) and the file (0600) where they are missing.
 
+    A ledger of an earlier version is brought to this one, after a backup beside it.
     Raises LedgerError with one clear line where the path cannot be a ledger.
     """
-    if durability not in SYNCHRONOUS:
+    if durability not in DURABILITY:
         raise LedgerError(f'durability is "{durability}"; full or normal is allowed')
+    path = real(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_network(path)
@@ -38,16 +48,21 @@ def open_ledger(path: Path, *, durability: str, new_id: NewId) -> sqlite3.Connec
         raise LedgerError(f"the ledger {path} cannot be opened: {_why(error)}") from error
     connection = connect(path, read_only=False)
     try:
-        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
-        connection.execute("PRAGMA foreign_keys = ON")
+        for setting in (*DURABILITY[durability], "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {setting}")
+        if schema.version_of(connection, str(path)) != schema.VERSION:
+            migrate(connection, path, suffix=new_id())
     except sqlite3.Error as error:
         connection.close()
         raise LedgerError(f"the ledger {path} cannot be opened: {error}") from error
+    except LedgerError:
+        connection.close()
+        raise
     return connection
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Connect to an existing ledger and check its version. Raises LedgerError."""
+    """Connect to an existing ledger and check its version; one to write to may be of an earlier. Raises LedgerError."""
     uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     connection: sqlite3.Connection | None = None
     try:
@@ -55,7 +70,11 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        schema.check(connection, str(path))
+        version = schema.version_of(connection, str(path))
+        if read_only and version != schema.VERSION:
+            raise LedgerError(
+                f"{path} has ledger version {version}; start the proxy, which brings it to version {schema.VERSION}"
+            )
     except (sqlite3.Error, LedgerError) as error:
         if connection is not None:
             connection.close()
@@ -63,6 +82,20 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             raise
         raise LedgerError(f"the ledger {path} cannot be opened: {error}") from error
     return connection
+
+
+def real(path: Path) -> Path:
+    """Give the place that a path leads to, links followed: there SQLite keeps the log, and there the locks are.
+
+    The file need not be there yet. A loop of links stays as it is, for the opening to fail on.
+    """
+    return Path(os.path.realpath(path))
+
+
+def log_of(path: Path) -> Path:
+    """Give the write-ahead log of the ledger that a path leads to."""
+    found = real(path)
+    return found.with_name(found.name + "-wal")
 
 
 def identity(path: Path | str) -> Identity:
@@ -75,23 +108,28 @@ class Watch:
     """Notices that the files behind an open connection were replaced or deleted.
 
     SQLite keeps its descriptors open, so the inodes seen right after opening cannot be given to other files meanwhile.
-    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it.
+    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it. A
+    ledger reached through a link counts as replaced when the link leads elsewhere.
     """
 
     def __init__(self, path: Path) -> None:
-        self._paths = (str(path), str(path.with_name(path.name + "-wal")))
-        self._seen: tuple[Identity, ...] = self._look()
+        self._parts = (("file", str(path)), ("log", str(log_of(path))))
+        self._seen = tuple(_look(part, name) for part, name in self._parts)
 
     def check(self) -> None:
-        """Raise LedgerUnavailable unless the paths still name the files that were opened."""
-        if self._look() != self._seen:
-            raise LedgerUnavailable(f"the ledger {self._paths[0]} was replaced or deleted while open")
+        """Raise LedgerUnavailable, saying what became of which file, unless both are those that were opened."""
+        for (part, name), seen in zip(self._parts, self._seen, strict=True):
+            if _look(part, name) != seen:
+                raise LedgerUnavailable(f"the ledger {part} was replaced while in use: {name}")
 
-    def _look(self) -> tuple[Identity, ...]:
-        try:
-            return tuple(identity(path) for path in self._paths)
-        except OSError as error:
-            raise LedgerUnavailable(f"the ledger {self._paths[0]} is gone: {_why(error)}") from error
+
+def _look(part: str, name: str) -> Identity:
+    try:
+        return identity(name)
+    except FileNotFoundError as error:
+        raise LedgerUnavailable(f"the ledger {part} was deleted while in use: {name}") from error
+    except OSError as error:
+        raise LedgerUnavailable(f"the ledger {part} cannot be reached: {name}: {_why(error)}") from error
 
 
 def _create(path: Path, suffix: str) -> None:
@@ -106,11 +144,22 @@ def _create(path: Path, suffix: str) -> None:
             schema.create(connection)
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
+        _sync_folder(path.parent)
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger {path} cannot be created: {error}") from error
     finally:
         for name in (draft, *_companions(draft)):
             name.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a new name in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system can, and SQLite takes no notice of that either
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _companions(path: Path) -> Iterator[Path]:
@@ -132,7 +181,7 @@ def _refuse_unusable(path: Path) -> None:
 
 
 def _refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
-    kind = network_kind(path.parent.resolve(), mounts.read_text()) if mounts.exists() else None
+    kind = network_kind(real(path.parent), mounts.read_text()) if mounts.exists() else None
     if kind is not None:
         raise LedgerError(
             f"the ledger {path} is on a network file system ({kind}), whose locks cannot hold a cap; "
@@ -145,10 +194,11 @@ def network_kind(folder: Path, mounts: str) -> str | None:
     best, kind = -1, ""
     for line in mounts.splitlines():
         fields = line.split(" ")
-        point = Path(fields[1].replace("\\040", " "))
+        point = Path(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[1]))
         if folder.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), fields[2]
-    return kind if kind.startswith(_NETWORK) else None
+    inner = kind.removeprefix("fuse.")
+    return kind if kind.startswith(_NETWORK) or (inner != kind and inner.startswith(_NETWORK_FUSE)) else None
 
 
 def _why(error: OSError) -> str:

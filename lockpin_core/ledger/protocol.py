@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from lockpin_core.budgets import Budget, Standing
@@ -32,6 +32,7 @@ class Held:
     call: Call
     at: datetime  # ledger time
     standings: tuple[Standing, ...]  # after the hold, in the order: the task's own, then by budget name
+    degraded: bool = False  # the ledger is away and no enforced limit applies: held in memory, written when it is back
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class TaskInfo:
     """One task as commands show it."""
 
     name: str
-    window: str  # "lifetime" | "day"
+    window: str  # as `windows.kind_text` writes it: "lifetime" | "day" | … | "rolling:86400000"
     limit: Money | None
     spent: Money
     held: Money
@@ -105,8 +106,12 @@ type Smaller = Callable[[tuple[Standing, ...]], Call | None]
 class Ledger(Protocol):
     """Books that several processes may share. Every Future may fail with LedgerUnavailable: then nothing happened."""
 
-    def define(self, rules: Rules) -> None:
-        """Store the budgets in force, for commands and for other processes; nobody waits for it."""
+    def define(self, rules: Rules, origin: str = "") -> Future[None]:
+        """Put the configuration's budgets in force, for all processes on these books.
+
+        `origin` names the configuration (file and flags). Fails with LedgerError, naming both, where a running process
+        of another origin has other definitions; then nothing was changed.
+        """
 
     def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
@@ -125,6 +130,12 @@ class Ledger(Protocol):
     def void(self, call_id: str, outcome: Void) -> Future[Resolved]:
         """Take the hold off; the call cost nothing. First resolution wins; retried by itself until a write works."""
 
+    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
+        """Keep a hold whose exchange has ended and whose cost comes later; after `hold_for` it is charged: `expired`.
+
+        Usage that is settled after that books the difference. A deferred hold outlives its process.
+        """
+
     def cancel(self, call_id: str) -> None:
         """Void a hold that may or may not have been taken and whose answer nobody awaits; no hold: nothing to do."""
 
@@ -138,14 +149,53 @@ class Ledger(Protocol):
         """Settle this process's open holds as `lockpin_stopped`, write what is queued, close. Blocks."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBudget:
+    """A budget in force as the ledger knows it. `source`: "config" (a proxy's configuration) or "command"."""
+
+    budget: Budget
+    source: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A call's cost before and after a correction."""
+
+    call_id: str
+    before: Money
+    after: Money
+    standings: tuple[Standing, ...]
+
+
 class Admin(Protocol):
-    """What commands change. Each is one transaction and one event row with who and when. Blocking."""
+    """What commands change. Each is one transaction and one event row with who and when. Blocking.
+
+    Raises CommandError for what cannot be done as asked, LedgerUnavailable where the ledger is out of reach.
+    """
 
     def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo: ...
     def task_close(self, name: str, *, who: str) -> TaskInfo: ...
     def tasks(self) -> Sequence[TaskInfo]: ...
+    def budgets(self) -> Sequence[StoredBudget]:
+        """List the budgets in force by name, the tasks' own among them."""
+
+    def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
+        """Put a budget of a command's in force, or change one; give what it was before. One of a configuration is
+        refused."""
+
+    def budget_rm(self, name: str, *, who: str) -> StoredBudget:
+        """Take a command's budget out of force; its accounts stay, and go on when it is set again."""
+
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing: ...
+    def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
+        """Let a subject's spend of the current window count from now on; open holds stay. Gives before and after."""
+
+    def correct(self, call_id: str, amount: Money, *, reason: str, who: str) -> Corrected:
+        """Say what a call that has ended really cost; the difference is booked in the window of its hold."""
+
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> Sequence[Standing]: ...
 
 
-type Fault = Callable[[str], None]  # told a fault's code when the ledger stops or starts to work again ("" then)
+type Fault = Callable[[str, str], None]
+"""Told a fault's code and reason when the ledger stops to work; ("", "") when it works again."""

@@ -13,9 +13,11 @@ from typing import Any
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Payers
+from lockpin_core.clock import instant, micros
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger.accounts import TaskTerms, own_budget, seat_of
-from lockpin_core.ledger.balances import Balances, budget_of, instant, micros
+from lockpin_core.ledger.balances import Balances
+from lockpin_core.ledger.definitions import Definitions, budget_of
 from lockpin_core.ledger.place import connect
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.tasks import Tasks
@@ -220,7 +222,7 @@ class LedgerReader:
 
     def budgets(self) -> list[Budget]:
         """List the definitions that calls were held under last, by name; the tasks' own among them."""
-        rows = self._rows("SELECT name, definition FROM budgets ORDER BY name", ())
+        rows = self._rows("SELECT name, definition FROM budgets WHERE removed_at IS NULL ORDER BY name", ())
         return [budget_of(name, json.loads(definition)) for name, definition in rows]
 
     def task_terms(self) -> dict[str, TaskTerms]:
@@ -233,7 +235,9 @@ class LedgerReader:
         with self._snapshot():
             last = self._connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
             now = now if last is None else max(now, instant(last[0]))
-            return standings_at(Balances(self._connection, _no_event), Tasks(self._connection), rules, payers, now)
+            definitions = Definitions(self._connection, _no_event)
+            balances = Balances(self._connection, _no_event, definitions)
+            return standings_at(balances, Tasks(self._connection), rules, payers, now)
 
     def _totals(
         self, key: str, source: str, since: datetime | None, until: datetime | None, task: str | None
@@ -272,6 +276,7 @@ def standings_at(
 ) -> list[Standing]:
     """Show the accounts of the windows at an instant: a payer's, also at zero, or all with something spent or held."""
     budgets = (rules.task_default, *rules.budgets)
+    balances.at = micros(now)
     if payers is not None:
         wanted = [(budget, budget.subject(payers), "") for budget in budgets]
     else:

@@ -11,7 +11,7 @@ import sqlite3
 from lockpin_core.errors import LedgerError
 
 APPLICATION_ID = 0x4C504E31  # "LPN1": tells a ledger from any other SQLite file
-VERSION = 1
+VERSION = 2
 
 _ROWS = """
 CREATE TABLE rows (
@@ -45,7 +45,16 @@ CREATE TABLE accounts (
   spent_nano INTEGER NOT NULL DEFAULT 0, held_nano INTEGER NOT NULL DEFAULT 0 CHECK (held_nano >= 0),
   spent_tokens INTEGER NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0 CHECK (held_tokens >= 0),
   raised_nano INTEGER NOT NULL DEFAULT 0, raised_tokens INTEGER NOT NULL DEFAULT 0,
-  alerted TEXT NOT NULL DEFAULT '[]'
+  alerted TEXT NOT NULL DEFAULT '[]',
+  period_ms INTEGER, counted_row INTEGER NOT NULL DEFAULT 0, reset_row INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID"""
+
+# What a rolling account's spent and raised are made of, by the instant at which each part leaves.
+STEPS = """
+CREATE TABLE steps (
+  account TEXT NOT NULL, leaves_at INTEGER NOT NULL,
+  spent_nano INTEGER NOT NULL, spent_tokens INTEGER NOT NULL, raised_nano INTEGER NOT NULL,
+  PRIMARY KEY (account, leaves_at)
 ) STRICT, WITHOUT ROWID"""
 
 _OPEN_HOLDS = """
@@ -54,7 +63,8 @@ CREATE TABLE open_holds (
   writer TEXT NOT NULL, at INTEGER NOT NULL,
   usd INTEGER NOT NULL CHECK (usd >= 0), tokens INTEGER NOT NULL CHECK (tokens >= 0),
   accounts TEXT NOT NULL, task TEXT NOT NULL,
-  background INTEGER NOT NULL DEFAULT 0 CHECK (background IN (0, 1))
+  background INTEGER NOT NULL DEFAULT 0 CHECK (background IN (0, 1)),
+  expires_at INTEGER
 ) STRICT, WITHOUT ROWID"""
 
 _UPSTREAM_IDS = """
@@ -76,8 +86,44 @@ CREATE TABLE tasks (
 
 _BUDGETS = """
 CREATE TABLE budgets (
-  name TEXT PRIMARY KEY, definition TEXT NOT NULL, since INTEGER NOT NULL
+  name TEXT PRIMARY KEY, definition TEXT NOT NULL, since INTEGER NOT NULL,
+  source TEXT NOT NULL DEFAULT 'config', removed_at INTEGER
 ) STRICT, WITHOUT ROWID"""
+
+# The end of each writer's chain, so that a tail that was cut off is missed; and whose definitions a proxy has.
+WRITERS = """
+CREATE TABLE writers (
+  id TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash BLOB NOT NULL CHECK (length(hash) = 32),
+  since INTEGER NOT NULL, origin TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID"""
+
+# Who called what with what: every payer fact and what budgets filter by; "" where a row has NULL.
+FACETS = """
+CREATE TABLE facets (
+  id INTEGER PRIMARY KEY,
+  task TEXT NOT NULL, "key" TEXT NOT NULL, "user" TEXT NOT NULL, team TEXT NOT NULL, "groups" TEXT NOT NULL,
+  ring TEXT NOT NULL, project TEXT NOT NULL, tags TEXT NOT NULL, machine TEXT NOT NULL,
+  provider TEXT NOT NULL, model TEXT NOT NULL, client TEXT NOT NULL,
+  UNIQUE (task, "key", "user", team, "groups", ring, project, tags, machine, provider, model, client)
+) STRICT"""
+
+# Sums of rows by facet and by the quarter hour (since 1970) of the decision: time zones turn at quarter hours.
+TOTALS = """
+CREATE TABLE totals (
+  facet INTEGER NOT NULL, slot INTEGER NOT NULL,
+  calls INTEGER NOT NULL, refused INTEGER NOT NULL, uncapped INTEGER NOT NULL,
+  estimated_calls INTEGER NOT NULL, unpriced_calls INTEGER NOT NULL,
+  input_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL, tokens INTEGER NOT NULL,
+  spent_nano INTEGER NOT NULL, estimated_nano INTEGER NOT NULL,
+  PRIMARY KEY (facet, slot)
+) STRICT, WITHOUT ROWID"""
+
+# Where the rows before were taken out: the state of everything then, from which the rest can be verified.
+CHECKPOINT = """
+CREATE TABLE checkpoint (
+  id INTEGER PRIMARY KEY CHECK (id = 1), rows_to INTEGER NOT NULL, state TEXT NOT NULL
+) STRICT"""
 
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
@@ -92,8 +138,15 @@ _INDEXES = (
     "CREATE INDEX accounts_budget ON accounts (budget, window_end)",
     "CREATE INDEX open_holds_writer ON open_holds (writer)",
 )
+INDEXES_2 = (
+    "CREATE INDEX open_holds_expiry ON open_holds (expires_at) WHERE expires_at IS NOT NULL",
+    "CREATE INDEX facets_machine ON facets (machine)",
+)
 
-STATEMENTS = (_ROWS, _ACCOUNTS, _OPEN_HOLDS, _UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES)
+STATEMENTS = (
+    *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, _UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),
+    *(STEPS, WRITERS, FACETS, TOTALS, CHECKPOINT, *INDEXES_2),
+)
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -106,13 +159,12 @@ def create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def check(connection: sqlite3.Connection, path: str) -> None:
-    """Raise LedgerError unless the database is a ledger of a version that this program knows."""
+def version_of(connection: sqlite3.Connection, path: str) -> int:
+    """Give a ledger's version. Raises LedgerError unless this program can read it, or bring it to its own version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise LedgerError(f"{path} is a database, but no Lockpin ledger; name another file as the ledger")
     if version > VERSION:
         raise LedgerError(f"{path} has ledger version {version}; this Lockpin knows up to {VERSION}: use a newer one")
-    if version < VERSION:
-        raise LedgerError(f"{path} has ledger version {version}; this Lockpin reads version {VERSION}")
+    return int(version)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.gather import Soon
+from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.place import Watch, open_ledger
 from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short, Smaller
 from lockpin_core.ledger.writer import Deliver, Operation, Writer, deliver_here
 
 
-def _no_fault(code: str) -> None:
+def _no_fault(code: str, reason: str) -> None:
     """Take no notice."""
 
 
@@ -50,27 +53,38 @@ class SqliteLedger:
         except LedgerUnavailable as error:
             connection.close()
             raise LedgerError(str(error)) from error
-        self.path = path
-        self.writer_id = new_id()
+        self.path, self.writer_id, self._clock = path, new_id(), clock
+        self._liveness = Liveness(path)
+        try:
+            self._liveness.join(self.writer_id)
+        except LedgerError:
+            connection.close()
+            raise
         books = Books(connection, self.writer_id)
-        self._writer = Writer(connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon)
+        self._writer = Writer(
+            connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness
+        )
 
-    def define(self, rules: Rules) -> None:
+    def define(self, rules: Rules, origin: str = "") -> Future[None]:
         """See Ledger."""
-        self._writer.submit(Operation(partial(_define, rules=rules)))
+        answer: Future[None] = Future()
+        run = partial(_define, rules=rules, origin=origin, liveness=self._liveness)
+        self._writer.submit(Operation(run, answer, kept=False), at_once=True)
+        return answer
 
     def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
         """See Ledger."""
         answer: Future[Held | Short | Closed] = Future()
         run = partial(_hold, call=call, rules=rules, smaller=smaller)
-        self._writer.submit(Operation(run, answer, kept=False, call_id=call.id))
+        degraded = partial(_hold_without, call=call, rules=rules, clock=self._clock)
+        self._writer.submit(Operation(run, answer, kept=False, call_id=call.id, degraded=degraded))
         return answer
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
         answer: Future[tuple[Standing, ...]] = Future()
         run = partial(_look, payers=payers, provider=provider, model=model, rules=rules)
-        self._writer.submit(Operation(run, answer, kept=False))
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
 
     def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
@@ -85,6 +99,12 @@ class SqliteLedger:
         self._writer.submit(Operation(partial(_void, call_id=call_id, outcome=outcome), answer))
         return answer
 
+    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
+        """See Ledger."""
+        answer: Future[None] = Future()
+        self._writer.submit(Operation(partial(_defer, call_id=call_id, hold_for=hold_for), answer))
+        return answer
+
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
         self._writer.submit(Operation(partial(_cancel, call_id=call_id)))
@@ -97,17 +117,44 @@ class SqliteLedger:
         """See Ledger."""
         self._writer.submit(Operation(partial(_uncapped, note=note), droppable=True))
 
+    def look_after(self) -> Future[None]:
+        """Settle what dead writers left, and deferred holds whose time is over, now; it happens by itself every 5 s."""
+        answer: Future[None] = Future()
+        self._writer.look_after(Operation(_nothing, answer))
+        return answer
+
     def stop(self) -> None:
         """See Ledger."""
         self._writer.stop()
 
 
-def _define(books: Books, rules: Rules) -> None:
-    books.define(rules)
+def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None:
+    running = [writer for writer in liveness.others() if liveness.is_alive(writer)]
+    words = books.conflict(rules, origin, running)
+    if words is not None:
+        raise LedgerError(f"another proxy on this ledger has other budgets: {words}; stop it, or give both the same")
+    books.define(rules, origin)
 
 
 def _hold(books: Books, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
     return books.hold(call, rules, smaller)
+
+
+def _hold_without(
+    books: Books, call: Call, rules: Rules, clock: Clock
+) -> tuple[Held, Callable[[Books], object]] | None:
+    """Let a call go that no enforced limit applies to, and write its hold later."""
+    if not books.is_unlimited(call, rules):
+        return None
+    return Held(call, clock(), (), degraded=True), partial(_hold_unchecked, call=call, rules=rules)
+
+
+def _hold_unchecked(books: Books, call: Call, rules: Rules) -> Held:
+    return books.hold_unchecked(call, rules)
+
+
+def _defer(books: Books, call_id: str, hold_for: timedelta) -> None:
+    books.defer(call_id, hold_for)
 
 
 def _look(books: Books, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:

@@ -17,17 +17,21 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from lockpin_core.clock import Clock, monotonic_s
-from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.clock import Clock, micros, monotonic_s
+from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger import leftovers
 from lockpin_core.ledger.books import Books, Mark
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.gather import Gatherer, Soon
+from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Fault
 
 UNAVAILABLE = "ledger_unavailable"  # the fault's code
 RETRY_S = 0.25
-KEPT_MAX = 10_000  # rows that only tell, and wait for a write to work again
+KEPT_MAX = 10_000  # rows that only tell, and holds under no limit, that wait for a write to work again
+QUEUE_MAX = 20_000  # operations that wait for the thread; past that a hold is refused at once
+ROUND_S = 5.0  # how often dead writers and deferred holds are looked for
 STOP_TRIES = 8  # then the open holds stay, for others to settle
 _SECOND_S = 1.0
 # Errors of sqlite3 that blame the operation, not the database: the others in the transaction are sound.
@@ -50,6 +54,10 @@ class Operation:
     call_id: str | None = None  # of a hold: to be cancelled when it turns out to be on the books after all
     refused: Refused | None = None
     droppable: bool = False
+    reads: bool = False  # changes nothing: what the books said last is an answer while they cannot be written
+    # What a hold becomes where no enforced limit applies to its call and the ledger is away: its answer, and what is
+    # written later. Asked with the books as they can be read; None: it fails.
+    degraded: Callable[[Books], tuple[object, Callable[[Books], object]] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,9 @@ class Writer:
         deliver: Deliver,
         fault: Fault,
         soon: Soon | None = None,
+        liveness: Liveness | None = None,
     ) -> None:
-        self._connection, self._books, self._watch = connection, books, watch
+        self._connection, self._books, self._watch, self._liveness = connection, books, watch, liveness
         self._clock, self._deliver, self._fault = clock, deliver, fault
         self._queue: SimpleQueue[list[Operation] | None] = SimpleQueue()
         self._gatherer = None if soon is None else Gatherer(soon, self._put)
@@ -90,15 +99,27 @@ class Writer:
         self._kept: deque[Operation] = deque()
         self._faulted = False
         self._tried_s = 0.0  # when the kept ones were last tried
+        self._round_s = 0.0  # when leftovers were last looked for
+        self._asked: list[Operation] = []  # those who wait for the next round
         self._doubt: _Doubt | None = None
         self._coalescer = Coalescer()
         self._thread = threading.Thread(target=self._work, name="lockpin-ledger", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation) -> None:
-        """Queue an operation; its future is answered after the commit."""
-        if self._gatherer is None or not self._gatherer.add(operation):
+    def submit(self, operation: Operation, *, at_once: bool = False) -> None:
+        """Queue an operation; its future is answered after the commit. `at_once`: no loop is there yet to gather."""
+        if not operation.kept and self._queue.qsize() >= QUEUE_MAX:
+            _answer(operation, LedgerUnavailable("too many calls wait for the ledger"))
+        elif at_once:
             self._put([operation])
+        elif self._gatherer is None or not self._gatherer.add(operation):
+            self._put([operation])
+
+    def look_after(self, operation: Operation) -> None:
+        """Do the round for leftovers now, then answer."""
+        with self._gate:
+            self._asked.append(operation)
+            self._queue.put([])
 
     def _put(self, operations: list[Operation]) -> None:
         with self._gate:
@@ -120,13 +141,32 @@ class Writer:
 
     def _work(self) -> None:
         try:
+            self._look_after()
             while not self._stopping:
                 batch = self._take()
                 if batch or self._faulted:
                     self._commit([operation for operation in batch if _is_wanted(operation)])
+                if self._asked or monotonic_s() - self._round_s >= ROUND_S:
+                    self._look_after()
             self._finish()
         finally:
             self._abandon()
+
+    def _look_after(self) -> None:
+        """Settle what dead writers have left open, and deferred holds whose time is over."""
+        self._round_s = monotonic_s()
+        asked, self._asked = self._asked, []
+        if self._liveness is not None:
+            self._settle_leftovers(self._liveness)
+        self._send([(operation, None) for operation in asked])
+
+    def _settle_leftovers(self, liveness: Liveness) -> None:
+        with contextlib.suppress(sqlite3.Error, LedgerError, LedgerUnavailable), contextlib.ExitStack() as claims:
+            dead = leftovers.dead_writers(self._books, liveness, claims)
+            if dead or leftovers.is_due(self._books, micros(self._clock())):
+                self._commit([Operation(partial(leftovers.settle_all, dead=dead), kept=False)])
+                if self._faulted:
+                    raise LedgerUnavailable("what is left open stays for the next round")
 
     def _take(self) -> list[Operation]:
         """Wait for an operation and take all others that wait, the kept ones first."""
@@ -143,7 +183,7 @@ class Writer:
                 fresh.append(operation)
         return [*self._due_kept(), *fresh]
 
-    def _drain(self, patience_s: float | None) -> list[Operation]:
+    def _drain(self, patience_s: float) -> list[Operation]:
         taken: list[Operation] = []
         with contextlib.suppress(Empty):
             operations = self._queue.get(timeout=patience_s)
@@ -153,12 +193,12 @@ class Writer:
             self._stopping = True
         return taken
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
         if self._faulted:
             return RETRY_S
         if self._kept:
             return 0
-        return _SECOND_S if self._coalescer.is_waiting else None
+        return _SECOND_S if self._coalescer.is_waiting else ROUND_S
 
     def _due_kept(self) -> list[Operation]:
         """Take the kept operations out; under a fault only once in a while, holds being the probe in between."""
@@ -184,7 +224,7 @@ class Writer:
             self._begin(careful=len(batch) <= 1)
             answers = [(operation, operation.run(self._books)) for operation in batch]
             self._books.flush()
-            self._watch.check()
+            self._check_place()
             committing = True
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - handed to those who wait for an answer, who must not hang
@@ -196,13 +236,33 @@ class Writer:
                 self._isolate(batch, error)
         else:
             self._send(answers)
-            self._set_fault(on=False)
+            self._set_fault("")
+
+    def _check_place(self) -> None:
+        """Raise LedgerUnavailable where the files are not ours any more, or others would take us for dead."""
+        self._watch.check()
+        if self._liveness is not None and not self._liveness.is_ours():
+            self._liveness.restore()
+            # Others may have charged what we hold: the books are read again.
+            raise LedgerUnavailable("this proxy's lock was removed; it is made again")
 
     def _begin(self, *, careful: bool) -> None:
+        if self._faulted:
+            self._make_room()
         self._connection.execute("BEGIN IMMEDIATE")
         self._books.begin(self._clock(), careful=careful)
         if self._faulted:
             self._books.probe()
+
+    def _make_room(self) -> None:
+        """Empty the log into the file: on a full disk the log itself may be what takes the room."""
+        with contextlib.suppress(sqlite3.Error):
+            (busy_ms,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
 
     def _isolate(self, batch: list[Operation], error: Exception) -> None:
         if len(batch) <= 1:
@@ -220,13 +280,41 @@ class Writer:
             self._books.reset(doubt.after)
             self._send(doubt.answers)
             return
-        unavailable = LedgerUnavailable(f"the ledger cannot be written: {error}")
-        self._send([(operation, unavailable) for operation in batch if not operation.kept])
+        unavailable = LedgerUnavailable(_reason(error))
+        for operation in batch:
+            if not operation.kept:
+                self._answer_without(operation, unavailable)
         if happened is None:
             self._doubt = doubt
         else:
-            self._keep(operation for operation in batch if operation.kept)
-        self._set_fault(on=True)
+            self._keep_first(operation for operation in batch if operation.kept)
+        self._set_fault(_reason(error))
+
+    def _answer_without(self, operation: Operation, unavailable: LedgerUnavailable) -> None:
+        """Answer an operation that cannot be written: from what can be read where that is enough."""
+        answer: object = unavailable
+        try:
+            if operation.reads or operation.degraded is not None:
+                answer = self._read_answer(operation) or unavailable
+        except (sqlite3.Error, LedgerError, LedgerUnavailable):
+            answer = unavailable  # what cannot be known is refused
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._send([(operation, answer)])
+
+    def _read_answer(self, operation: Operation) -> object:
+        self._connection.execute("BEGIN")
+        self._books.begin(self._clock())
+        if operation.reads:
+            return operation.run(self._books)
+        assert operation.degraded is not None
+        found = operation.degraded(self._books)
+        if found is None or len(self._kept) >= KEPT_MAX:
+            return None
+        answer, later = found
+        self._kept.append(Operation(later, call_id=operation.call_id))
+        return answer
 
     def _outcome(self, doubt: _Doubt) -> bool | None:
         try:
@@ -249,9 +337,15 @@ class Writer:
             self._send([(operation, answer) for operation, answer in doubt.answers if operation.kept])
             # Their callers were told that nothing was held, so that must become true.
             ids = [operation.call_id for operation, _ in doubt.answers if operation.call_id is not None]
-            self._keep(Operation(partial(_cancel, call_id=call_id)) for call_id in ids)
+            self._keep_first(Operation(partial(_cancel, call_id=call_id)) for call_id in ids)
         else:
-            self._keep(operation for operation, _ in doubt.answers if operation.kept)
+            self._keep_first(operation for operation, _ in doubt.answers if operation.kept)
+
+    def _keep_first(self, operations: Iterable[Operation]) -> None:
+        """Keep operations that are older than all others that are kept."""
+        newer = list(self._kept)
+        self._kept.clear()
+        self._keep([*operations, *newer])
 
     def _keep(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
@@ -260,10 +354,10 @@ class Writer:
             else:
                 self._send([(operation, LedgerUnavailable("the ledger cannot be written, and too much waits for it"))])
 
-    def _set_fault(self, *, on: bool) -> None:
-        if on != self._faulted:
-            self._faulted = on
-            self._fault(UNAVAILABLE if on else "")
+    def _set_fault(self, reason: str) -> None:
+        if bool(reason) != self._faulted:
+            self._faulted = bool(reason)
+            self._fault(UNAVAILABLE if reason else "", reason)
 
     def _roll_back(self, mark: Mark) -> None:
         self._books.reset(mark)
@@ -281,7 +375,7 @@ class Writer:
     def _finish(self) -> None:
         """Charge what is open and write what is kept; give up when the ledger stays out of reach."""
         self._kept.extend(_refusals(self._coalescer.flush()))
-        self._kept.append(Operation(Books.stop))
+        self._kept.append(Operation(leftovers.stop))
         pause = threading.Event()
         for _ in range(STOP_TRIES):
             self._commit([operation for operation in self._due_kept() if _is_wanted(operation)])
@@ -298,6 +392,15 @@ class Writer:
             left += [operation for operation, _ in self._doubt.answers if operation.kept]
         self._send([(operation, LedgerUnavailable("the ledger is closed")) for operation in left])
         self._connection.close()
+        if self._liveness is not None:
+            self._liveness.leave()
+
+
+def _reason(error: Exception) -> str:
+    """Say in words for a refusal why the ledger cannot be written."""
+    if isinstance(error, LedgerUnavailable):
+        return str(error)
+    return f"the ledger cannot be written: {error}"
 
 
 def _blames_database(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Self
 
-from lockpin_core.ledger.balances import micros
+from lockpin_core.clock import micros
 from lockpin_core.ledger.reader import CallRow, LedgerReader
 
 PREFIX_MIN = 4  # characters of an id that may stand for the whole

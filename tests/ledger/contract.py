@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 import random
 import sqlite3
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,9 +12,11 @@ from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
 from lockpin_core.errors import CommandError, LedgerError
 from lockpin_core.ledger.protocol import Closed, Held, Short
+from lockpin_core.windows import Window
 from tests.ledger import desk as d
 from tests.ledger.desk import WAIT_S, call, charge, machine, money, note, refusal, rules
 
+HOUR_MS = 3_600_000
 ONE = rules(machine("1"))
 
 
@@ -449,3 +452,246 @@ class LedgerContract:
         desk.close()
         spent = {name: numbers[:2] for name, numbers in desk.accounts().items()}
         assert set(spent.values()) == {(300_000_000, 0)}
+
+    def test_a_rolling_window_lets_spend_go_step_by_step(self, desk):
+        budget = machine("1", window=Window("rolling", period_ms=24 * HOUR_MS))
+        in_force = rules(budget)
+        hold(desk, "c1", "0.6", in_force)  # at noon; steps are half hours, so it leaves at noon
+        settle(desk, "c1", "0.6")
+        desk.clock.pass_by(hours=1, minutes=10)
+        hold(desk, "c2", "0.3", in_force)  # at 13:10: leaves at 13:30
+        settle(desk, "c2", "0.3")
+        assert isinstance(hold(desk, "c3", "0.2", in_force), Short)
+        assert seen(desk, in_force)["daily"] == ("0.9", "0")
+
+        desk.clock.pass_by(hours=22, minutes=49, seconds=59)
+        assert seen(desk, in_force)["daily"] == ("0.9", "0")
+        desk.clock.pass_by(seconds=1)
+        assert seen(desk, in_force)["daily"] == ("0.3", "0")
+        assert isinstance(hold(desk, "c3", "0.7", in_force), Held)
+        desk.clock.pass_by(hours=1, minutes=29)
+        assert seen(desk, in_force)["daily"] == ("0.3", "0.7")
+        desk.clock.pass_by(minutes=1)
+        assert seen(desk, in_force)["daily"] == ("0", "0.7")
+
+    def test_e09_a_rolling_day_is_no_calendar_day(self, desk):
+        in_force = rules(machine("100", window=Window("rolling", period_ms=24 * HOUR_MS)))
+        seen_at = []
+        for at, spent in (("01T01:00:00", "10"), ("01T23:00:00", "5"), ("01T23:30:00", None), ("02T01:00:01", None),
+                          ("02T23:00:01", None)):  # fmt: skip
+            desk.clock.now = datetime.fromisoformat(f"2027-05-{at}+00:00")
+            if spent is None:
+                seen_at.append(seen(desk, in_force)["daily"][0])
+            else:
+                hold(desk, at, spent, in_force)
+                settle(desk, at, spent)
+        assert seen_at == ["15", "5", "0"]
+
+    def test_an_open_hold_counts_in_a_rolling_window_until_it_ends_and_its_charge_at_its_instant(self, desk):
+        in_force = rules(machine("1", window=Window("rolling", period_ms=HOUR_MS)))
+        hold(desk, "c1", "0.6", in_force)
+        desk.clock.pass_by(hours=5)
+        assert seen(desk, in_force)["daily"] == ("0", "0.6")
+        assert isinstance(hold(desk, "c2", "0.6", in_force), Short)
+        settle(desk, "c1", "0.5")
+        assert seen(desk, in_force)["daily"] == ("0", "0")  # it left the window four hours ago
+
+    def test_what_a_rolling_window_is_about_to_let_go_is_its_reset(self, desk):
+        in_force = rules(machine("1", window=Window("rolling", period_ms=24 * HOUR_MS)))
+        desk.clock.pass_by(minutes=7)
+        hold(desk, "c1", "0.6", in_force)
+        settle(desk, "c1", "0.6")
+        short = hold(desk, "c2", "0.6", in_force)
+        assert short.violations[0].span.end == d.NOON.replace(day=22, minute=30)
+
+    def test_a_raise_of_a_rolling_limit_is_for_a_period(self, desk):
+        budget = machine("1", window=Window("rolling", period_ms=HOUR_MS))
+        in_force = rules(budget)
+        hold(desk, "c0", "0.1", in_force)
+        desk.admin.raise_budget(budget, "m", money("1"), who="test")
+        assert isinstance(hold(desk, "c1", "1.9", in_force), Held)
+        void(desk, "c1")
+        desk.clock.pass_by(hours=1)
+        assert isinstance(hold(desk, "c2", "1.0", in_force), Short)
+        assert isinstance(hold(desk, "c3", "0.9", in_force), Held)
+
+    @pytest.mark.parametrize(
+        ("window", "start", "end"),
+        [
+            (Window("week"), "2026-10-19T00:00:00", "2026-10-26T00:00:00"),
+            (Window("month"), "2026-10-01T00:00:00", "2026-11-01T00:00:00"),
+            (Window("month", anchor=31), "2026-09-30T00:00:00", "2026-10-31T00:00:00"),
+            (Window("day", "Asia/Kathmandu", at=90), "2026-10-20T19:45:00", "2026-10-21T19:45:00"),
+        ],
+    )
+    def test_calendar_windows_begin_and_end_where_they_should(self, desk, window, start, end):
+        in_force = rules(machine("1", window=window))
+        span = hold(desk, "c1", "0.9", in_force).standings[1].span
+        assert [span.start, span.end] == [datetime.fromisoformat(f"{at}+00:00") for at in (start, end)]
+        desk.clock.now = span.end - timedelta(microseconds=1)
+        assert isinstance(hold(desk, "c2", "0.9", in_force), Short)
+        desk.clock.now = span.end
+        assert isinstance(hold(desk, "c3", "0.9", in_force), Held)
+
+    def test_a_task_may_have_any_window(self, desk):
+        desk.admin.task_new("t", limit=money("0.5"), window="rolling:3600000", who="test")
+        hold(desk, "c1", "0.5")
+        settle(desk, "c1", "0.5")
+        assert isinstance(hold(desk, "c2", "0.5"), Short)
+        assert [task.window for task in desk.admin.tasks()] == ["rolling:3600000"]
+        desk.clock.pass_by(minutes=62)
+        assert isinstance(hold(desk, "c3", "0.5"), Held)
+
+    def test_a_budget_taken_out_and_put_back_has_counted_the_time_between(self, desk):
+        with_it, without = rules(machine("1")), rules(machine("9", name="other"))
+        hold(desk, "c1", "0.2", with_it)
+        settle(desk, "c1", "0.2")
+        hold(desk, "open", "0.1", with_it)
+        hold(desk, "c2", "0.3", without)
+        settle(desk, "c2", "0.3")
+        hold(desk, "c3", "0.05", without)
+        settle(desk, "open", "0.1")
+
+        back = rules(machine("1"))
+        short = hold(desk, "c4", "0.36", back)
+
+        assert isinstance(short, Short)
+        (daily,) = short.violations
+        assert (daily.spent, daily.held) == (money("0.6"), money("0.05"))
+        settle(desk, "c3", "0.01")
+        assert seen(desk, back)["daily"] == ("0.61", "0")
+
+    def test_a_window_turned_and_turned_back_has_missed_nothing(self, desk):
+        day, week = rules(machine("1")), rules(machine("1", window=Window("week")))
+        for n, in_force in enumerate((day, week, rules(machine("1")))):
+            hold(desk, f"c{n}", "0.2", in_force)
+            settle(desk, f"c{n}", "0.2")
+        assert seen(desk, day)["daily"] == ("0.6", "0")
+
+    def test_a_limit_that_changes_counts_from_the_next_hold(self, desk):
+        hold(desk, "c1", "0.9", rules(machine("1")))
+        lower = rules(machine("0.5"))
+        assert isinstance(hold(desk, "c2", "0.1", lower), Short)
+        assert settle(desk, "c1", "0.3").standings[1].limit == money("0.5")
+        assert isinstance(hold(desk, "c3", "0.2", lower), Held)
+
+    def test_a_budget_of_a_command_is_in_force_at_once_and_enforces(self, desk):
+        hold(desk, "c1", "0.3")
+        settle(desk, "c1", "0.3")
+        assert desk.admin.budget_set(machine("0.5", name="cap"), who="ann") is None
+        short = hold(desk, "c2", "0.3")
+        assert [(s.budget.name, s.spent) for s in short.violations] == [("cap", money("0.3"))]
+        assert desk.admin.budget_set(machine("0.7", name="cap"), who="ann").budget.limit == money("0.5")
+        assert isinstance(hold(desk, "c2", "0.3"), Held)
+        assert [(s.budget.name, s.source) for s in desk.admin.budgets()] == [
+            ("cap", "command"), ("daily", "config"), ("task", "config"),
+        ]  # fmt: skip
+
+        desk.admin.budget_rm("cap", who="bob")
+        assert isinstance(hold(desk, "c3", "0.4"), Held)
+        desk.admin.budget_set(machine("1.2", name="cap"), who="ann")
+        assert seen(desk)["cap"] == ("0.3", "0.7")
+
+    def test_a_budget_of_the_configuration_is_not_for_commands(self, desk):
+        hold(desk, "c1", "0.3")
+        with pytest.raises(CommandError, match="daily"):
+            desk.admin.budget_set(machine("50"), who="ann")
+        with pytest.raises(CommandError, match="daily"):
+            desk.admin.budget_rm("daily", who="ann")
+        with pytest.raises(CommandError, match="nothing"):
+            desk.admin.budget_rm("nothing", who="ann")
+
+    def test_a_reset_lets_spend_count_from_now_on(self, desk):
+        hold(desk, "c1", "0.5")
+        settle(desk, "c1", "0.5")
+        hold(desk, "open", "0.2")
+
+        before, after = desk.admin.reset_budget(machine("1"), "m", who="ann")
+
+        assert (before.spent, after.spent, after.held) == (money("0.5"), money("0"), money("0.2"))
+        assert settle(desk, "open", "0.1").standings[1].spent == money("0.1")
+        assert isinstance(hold(desk, "c2", "0.9"), Held)
+        assert seen(desk)["task"] == ("0.6", "0.9")
+
+    def test_a_reset_of_a_rolling_window_takes_its_steps(self, desk):
+        budget = machine("1", window=Window("rolling", period_ms=HOUR_MS))
+        in_force = rules(budget)
+        hold(desk, "c1", "0.5", in_force)
+        settle(desk, "c1", "0.5")
+        desk.admin.reset_budget(budget, "m", who="ann")
+        hold(desk, "c2", "0.4", in_force)
+        settle(desk, "c2", "0.4")
+        desk.clock.pass_by(minutes=59)
+        assert seen(desk, in_force)["daily"] == ("0.4", "0")
+        desk.clock.pass_by(minutes=3)
+        assert seen(desk, in_force)["daily"] == ("0", "0")
+
+    def test_a_correction_books_the_difference_in_the_window_of_the_hold(self, desk):
+        hold(desk, "c1", "0.5")
+        settle(desk, "c1", "0.5")
+        desk.clock.pass_by(days=1)
+        hold(desk, "c2", "0.2")
+
+        corrected = desk.admin.correct("c1", money("0.3"), reason="billed less", who="ann")
+
+        assert (corrected.before, corrected.after) == (money("0.5"), money("0.3"))
+        assert {s.budget.name: s.spent for s in corrected.standings} == {"task": money("0.3"), "daily": money("0.3")}
+        assert seen(desk) == {"task": ("0.3", "0.2"), "daily": ("0", "0.2")}
+        assert desk.admin.correct("c1", money("0.4"), reason="no, more", who="ann").before == money("0.3")
+        with pytest.raises(CommandError, match="already"):
+            desk.admin.correct("c1", money("0.4"), reason="again", who="ann")
+        with pytest.raises(CommandError, match="flight"):
+            desk.admin.correct("c2", money("0.4"), reason="too early", who="ann")
+        with pytest.raises(CommandError, match="never"):
+            desk.admin.correct("c9", money("0.4"), reason="who?", who="ann")
+
+    def test_a_correction_reaches_budgets_that_began_later_and_none_that_was_reset(self, desk):
+        hold(desk, "c1", "0.5")
+        settle(desk, "c1", "0.5")
+        late = rules(machine("1"), machine("5", name="late"))
+        hold(desk, "c2", "0.1", late)
+        desk.admin.reset_budget(machine("1"), "m", who="ann")
+
+        desk.admin.correct("c1", money("0.2"), reason="billed less", who="ann")
+
+        assert seen(desk, late) == {"task": ("0.2", "0.1"), "daily": ("0", "0.1"), "late": ("0.2", "0.1")}
+
+    def test_a_void_may_turn_out_to_have_cost(self, desk):
+        hold(desk, "c1", "0.5")
+        void(desk, "c1")
+        desk.admin.correct("c1", money("0.2"), reason="it was billed", who="ann")
+        assert seen(desk)["daily"] == ("0.2", "0")
+
+    def test_a_deferred_hold_stays_and_is_settled_by_later_usage(self, desk):
+        hold(desk, "c1", "0.5")
+        desk.ledger.defer("c1", timedelta(hours=24)).result(WAIT_S)
+        desk.clock.pass_by(hours=23)
+        desk.look_after()
+        assert seen(desk)["task"] == ("0", "0.5")
+        assert settle(desk, "c1", "0.2").first
+        assert seen(desk)["task"] == ("0.2", "0")
+
+    def test_a_deferred_hold_expires_and_late_usage_books_the_difference_once(self, desk):
+        hold(desk, "c1", "0.5", tokens=100)
+        desk.ledger.defer("c1", timedelta(hours=1)).result(WAIT_S)
+        desk.clock.pass_by(hours=1)
+        desk.look_after()
+        assert seen(desk)["task"] == ("0.5", "0")
+
+        late = settle(desk, "c1", "0.2", tokens=20)
+        again = settle(desk, "c1", "0.1", tokens=10)
+
+        assert (late.first, late.charge.amount, again.first) == (False, money("0.2"), False)
+        assert seen(desk) == {"task": ("0.2", "0"), "daily": ("0.2", "0")}
+        assert d.nonzero(desk.accounts()) == desk.explained()
+
+    def test_only_an_open_hold_is_deferred(self, desk):
+        with pytest.raises(LedgerError, match="c9"):
+            desk.ledger.defer("c9", timedelta(hours=1)).result(WAIT_S)
+
+    def test_e08_a_counter_decides_nothing_the_book_does(self, desk):
+        for n in range(3):
+            hold(desk, f"c{n}", "0.3")
+            settle(desk, f"c{n}", "0.3")
+        assert d.nonzero(desk.accounts()) == desk.explained()
+        assert isinstance(hold(desk, "c9", "0.2"), Short)

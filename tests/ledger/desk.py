@@ -105,19 +105,28 @@ class MemoryDesk:
     def explained(self):
         return explained((r.kind, r.call, r.usd, r.tokens, list(r.accounts), None, None) for r in self.ledger.rows)
 
+    def look_after(self):
+        self.ledger.look_after()
+
     def close(self):
         self.ledger.stop()
 
 
 class SqliteDesk:
-    def __init__(self, folder):
+    def __init__(self, folder, ids="w"):
         self.path = folder / "books" / "ledger.sqlite3"
-        self.clock, self.new_id, self.faults = SetClock(), counted_ids(), []
+        self.clock, self.new_id, self.faults = SetClock(), counted_ids(ids), []
         self.ledger = self.open()
         self.admin = SqliteAdmin(self.path, clock=self.clock, new_id=self.new_id)
 
     def open(self, **more):
-        return SqliteLedger(self.path, clock=self.clock, new_id=self.new_id, fault=self.faults.append, **more)
+        return SqliteLedger(
+            self.path, clock=self.clock, new_id=self.new_id, fault=lambda code, reason: self.faults.append(code), **more
+        )
+
+    def look_after(self):
+        """Have the writer do its round now."""
+        self.ledger.look_after().result(WAIT_S)
 
     def query(self, sql, *values):
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as books:
@@ -166,7 +175,10 @@ def explained(rows):
             holds[call_id] = held
         elif kind in ("charge", "void"):
             held = tuple(-amount for amount in holds[call_id])
-        elif code == "account_opened" and data:
+        elif code == "budget_reset" and data:
+            told = json.loads(data)
+            accounts, spent = [told["account"]], (-told["spent_nano"], -told["spent_tokens"])
+        elif code in ("account_opened", "account_caught_up") and data:
             told = json.loads(data)
             accounts = [told["account"]]
             spent, held = (told["spent_nano"], told["spent_tokens"]), (told["held_nano"], told["held_tokens"])

@@ -62,7 +62,7 @@ def fill(ledger, path, faults):
 
 def main(what, path, name, count):
     faults = []
-    ledger = SqliteLedger(Path(path), clock=utc_now, new_id=new_id, fault=faults.append)
+    ledger = SqliteLedger(Path(path), clock=utc_now, new_id=new_id, fault=lambda code, reason: faults.append(code))
     if what == "fill":
         fill(ledger, path, faults)
     else:

@@ -59,9 +59,9 @@ def test_a_budget_made_by_command_enforces_in_the_zone_of_the_tasks():
 
 def test_an_account_of_a_window_that_a_task_has_left_has_no_limit():
     terms = TaskTerms("day", 5, None, closed=False)
-    left = budget_in(OWN, LIFETIME, terms)
+    left = budget_in(OWN, LIFETIME, 0, terms)
     assert (left.limit, left.enforce) == (None, False)
-    assert budget_in(OWN, Spans().at(DAY, NOON), terms).limit.nano == 5
+    assert budget_in(OWN, Spans().at(DAY, NOON), 0, terms).limit.nano == 5
 
 
 def test_a_span_is_remembered_until_it_ends():

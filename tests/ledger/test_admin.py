@@ -49,13 +49,14 @@ def test_every_change_is_an_event_with_who_and_when(desk):
         ("task_new", "t", "cy"),
         ("budget_raised", None, "dee"),
     ]
-    assert json.loads(rows[2]["data"]) == {"who": "cy", "limit_nano": 2 * 10**9, "window": "day", "reopened": True}
+    kept = {"limit_nano": 2 * 10**9, "window": "day"}
+    assert json.loads(rows[2]["data"]) == {"who": "cy", "reopened": True, "loosens": True} | kept
     assert {row["at"] for row in rows} == {int(NOON.timestamp() + 5) * 10**6}
 
 
 def test_terms_that_cannot_be_are_refused(desk):
-    with pytest.raises(CommandError, match='window is "week"; lifetime or day is allowed'):
-        desk.admin.task_new("t", limit=None, window="week", who="x")
+    with pytest.raises(CommandError, match='window is "year"; lifetime, day, week, month or rolling with'):
+        desk.admin.task_new("t", limit=None, window="year", who="x")
     with pytest.raises(CommandError, match="a positive amount is allowed"):
         desk.admin.task_new("t", limit=money("-1"), window="day", who="x")
     assert desk.admin.tasks() == []

@@ -47,9 +47,14 @@ class LyingDesk(SqliteDesk):
         self.liar = Liar(open_ledger(self.path, durability="full", new_id=self.new_id))
         books = Books(self.liar, self.new_id())
         ledger = object.__new__(SqliteLedger)
-        ledger.path, ledger.writer_id = self.path, books.writer
+        ledger.path, ledger.writer_id, ledger._clock = self.path, books.writer, self.clock
         ledger._writer = Writer(
-            self.liar, books, Watch(self.path), clock=self.clock, deliver=deliver_here, fault=self.faults.append
+            self.liar,
+            books,
+            Watch(self.path),
+            clock=self.clock,
+            deliver=deliver_here,
+            fault=lambda code, reason: self.faults.append(code),
         )
         return ledger
 

@@ -1,0 +1,101 @@
+"""The columns of rows, made from calls, charges and notes. Pure; the names are those of `chain.COLUMNS`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from datetime import datetime
+
+from lockpin_core.call import Call, Charge, Payers
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.money import Money
+from lockpin_core.usage import CACHE_WRITES, Unit, Usage, output_tokens, prompt_tokens
+
+FACT_NAMES = (
+    *("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine"),
+    *("provider", "host", "model", "client", "billing"),
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def account_list(accounts: tuple[str, ...]) -> str:
+    """Write a hold's accounts."""
+    return encode(accounts)
+
+
+def payer_columns(payers: Payers) -> dict[str, object]:
+    """Give who pays."""
+    return {
+        "task": payers.task, "key": payers.key, "user": payers.user, "team": payers.team,
+        "groups": encode(payers.groups) if payers.groups else None, "ring": payers.ring, "project": payers.project,
+        "tags": encode(dict(payers.tags)) if payers.tags else None, "machine": payers.machine,
+    }  # fmt: skip
+
+
+def fact_columns(call: Call) -> dict[str, object]:
+    """Give what the hold's row and its resolution's both carry. The names are those of FACT_NAMES."""
+    return payer_columns(call.payers) | {
+        "provider": call.provider, "host": call.host, "model": call.model, "client": call.client,
+        "billing": call.billing,
+    }  # fmt: skip
+
+
+def hold_columns(call: Call, rates: str, *, unchecked: bool) -> dict[str, object]:
+    """Give what the row of a hold alone carries."""
+    told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", unchecked))
+    terms = {name: value for name, value in told if value}
+    return {
+        "call": call.id, "wire": call.wire, "asked_model": call.asked_model, "rates": rates,
+        "price_date": call.price_date, "tier": call.terms.tier,
+        "output_limit": call.output_limit, "limit_set": int(call.limit_set), "streamed": int(call.streamed),
+        "waited_ms": call.waited_ms, "degrade": encode(call.degrade) if call.degrade else None,
+        "data": encode(terms) if terms else None,
+    }  # fmt: skip
+
+
+def charge_columns(charge: Charge, *, over: bool) -> dict[str, object]:
+    """Give what the row of a charge alone carries."""
+    return usage_columns(charge) | {
+        "usd": charge.amount.nano, "tokens": charge.tokens, "tier": charge.tier, "reason": charge.reason,
+        "estimated": int(charge.estimated), "failed": int(charge.failed), "over_hold": int(over),
+        "priced": int(charge.priced),
+    }  # fmt: skip
+
+
+def usage_columns(charge: Charge) -> dict[str, object]:
+    """Give the usage and what served it."""
+    reads, writes = charge.usage.get(Unit.CACHE_READ, 0), _cache_writes(charge.usage)
+    return {
+        "usage": encode(dict(charge.usage)), "input_tokens": prompt_tokens(charge.usage) - reads - writes,
+        "cache_read_tokens": reads, "cache_write_tokens": writes, "output_tokens": output_tokens(charge.usage),
+        "model_served": charge.model_served,
+    }  # fmt: skip
+
+
+def note_columns(note: CallNote) -> dict[str, object]:
+    """Give what the rows of refused and uncapped calls carry."""
+    return payer_columns(note.payers) | {
+        "call": note.id, "provider": note.provider, "host": note.host, "model": note.model, "client": note.client,
+        "path": note.path, "wire": note.wire, "streamed": int(note.streamed),
+    }  # fmt: skip
+
+
+def _cache_writes(usage: Usage) -> int:
+    return sum(usage.get(unit, 0) for unit in CACHE_WRITES)
+
+
+def plain(value: object) -> object:
+    """Turn a refusal's detail into JSON: amounts as exact dollars, instants as RFC 3339, names as text."""
+    match value:
+        case Money():
+            return value.exact()
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case str() | int() | None:
+            return value
+        case list() | tuple():
+            return [plain(item) for item in value]
+    return str(value)

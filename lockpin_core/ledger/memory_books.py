@@ -1,0 +1,353 @@
+"""The state of a ledger in plain dicts, and the steps on it. Nothing is kept on disk."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from lockpin_core.budgets import Budget, Standing, violations
+from lockpin_core.call import Call, Charge, Payers, Void
+from lockpin_core.clock import Clock, micros
+from lockpin_core.errors import LedgerError
+from lockpin_core.ledger.accounts import (
+    Balance,
+    Seat,
+    Spans,
+    TaskTerms,
+    budget_in,
+    is_in,
+    own_budget,
+    passed_steps,
+    seat_of,
+    seats_of,
+    standing_of,
+)
+from lockpin_core.ledger.coalesce import Coalescer, Refused
+from lockpin_core.ledger.corrections import EXPIRED, LATE
+from lockpin_core.ledger.definitions import COMMAND, CONFIG
+from lockpin_core.ledger.protocol import (
+    Closed,
+    Held,
+    Resolved,
+    Rules,
+    Short,
+    Smaller,
+    StoredBudget,
+    TaskInfo,
+)
+from lockpin_core.ledger.tasks import RECENT
+from lockpin_core.money import ZERO, Money
+from lockpin_core.windows import kind_text
+
+LIFETIME_TERMS = TaskTerms("lifetime", None, None, closed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entry of the book."""
+
+    kind: str
+    at: datetime
+    call: str | None
+    task: str | None
+    usd: int = 0
+    tokens: int = 0
+    accounts: tuple[str, ...] = ()
+    count: int = 1
+    code: str | None = None
+
+
+@dataclass(slots=True)
+class _Account:
+    seat: Seat
+    balance: Balance
+    told: tuple[str, ...] = ()
+    counted: set[str] = field(default_factory=set)  # calls that are on it, or were before it was reset
+    forgotten: set[str] = field(default_factory=set)  # those of before
+
+
+@dataclass(slots=True)
+class _Open:
+    call: Call
+    at: datetime
+    accounts: list[str] = field(default_factory=list)
+    expires: datetime | None = None
+
+
+@dataclass(slots=True)
+class _Definition:
+    budget: Budget
+    source: str
+    since: datetime
+    is_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Booked:
+    """A difference that was booked after a resolution."""
+
+    usd: int
+    tokens: int
+    code: str
+
+
+class MemoryBooks:
+    """Accounts, open and resolved calls, definitions; one step at a time, under the caller's lock."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self.rows: list[Row] = []
+        self._clock, self._lock, self._spans = clock, threading.RLock(), Spans()
+        self._accounts: dict[str, _Account] = {}
+        self._open: dict[str, _Open] = {}
+        self._done: dict[str, tuple[Resolved, _Open]] = {}
+        self._terms: dict[str, TaskTerms] = {}
+        self._created: dict[str, datetime] = {}
+        self._charges: dict[str, list[Money]] = {}
+        self._booked: dict[str, list[_Booked]] = {}
+        self._definitions: dict[str, _Definition] = {}
+        self._rules: Rules | None = None
+        self._coalescer = Coalescer()
+
+    @property
+    def _default(self) -> Budget | None:
+        return next((d.budget for d in self._definitions.values() if d.budget.own), None)
+
+    def _charge_in_full(self, call_id: str, held: _Open, reason: str) -> None:
+        quote = held.call.quote
+        self._resolve(call_id, Charge(quote.most, {}, quote.tokens, None, None, reason, estimated=True), Void(""))
+
+    def _hold(self, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
+        if call.id in self._open:
+            held = self._open[call.id]
+            return Held(call, held.at, self._current(held.accounts))
+        assert call.id not in self._done, "the call was resolved already"
+        now, task = self._now(), call.payers.task
+        if self._terms.get(task, LIFETIME_TERMS).closed:
+            return Closed(now, task)
+        self._define(rules)
+        seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
+        before = self._standings(seats)
+        short = violations(before, call.quote)
+        if short:
+            lower = smaller(before) if smaller is not None else None
+            if lower is None or violations(before, lower.quote):
+                return Short(now, before, tuple(short))
+            call = lower
+        self._terms.setdefault(task, LIFETIME_TERMS)
+        self._open[call.id] = _Open(call, now, [seat.account for seat in seats])
+        for seat in seats:
+            self._accounts[seat.account].balance.held_nano += call.quote.most.nano
+            self._accounts[seat.account].balance.held_tokens += call.quote.tokens
+            self._accounts[seat.account].counted.add(call.id)
+        self._row("hold", self._open[call.id], call.quote.most.nano, call.quote.tokens)
+        return Held(call, now, self._standings(seats))
+
+    def _resolve(self, call_id: str, charge: Charge | None, outcome: Void) -> Future[Resolved]:
+        if call_id in self._done:
+            first, held = self._done[call_id]
+            if charge is not None and self._is_late(first, charge):
+                first = replace(first, charge=charge)
+                before = self._done[call_id][0].charge
+                assert before is not None
+                self._book(call_id, charge.amount.nano - before.amount.nano, charge.tokens - before.tokens, LATE)
+            standings, spent = self._current(held.accounts), self._spent(held.call.payers.task)
+            return done(replace(first, first=False, standings=standings, task_spent=spent, crossed=()))
+        if call_id not in self._open:
+            failed: Future[Resolved] = Future()
+            failed.set_exception(LedgerError(f"call {call_id} has no hold in this ledger"))
+            return failed
+        held = self._open.pop(call_id)
+        resolved = self._close(held, charge)
+        self._done[call_id] = (resolved, held)
+        return done(resolved)
+
+    def _is_late(self, first: Resolved, charge: Charge) -> bool:
+        expired = first.charge is not None and first.charge.reason == EXPIRED and not charge.estimated
+        return expired and first.call_id not in self._booked
+
+    def _cost(self, call_id: str) -> Money:
+        first, _ = self._done[call_id]
+        usd = 0 if first.charge is None else first.charge.amount.nano
+        return Money(usd + sum(booked.usd for booked in self._booked.get(call_id, [])))
+
+    def _book(self, call_id: str, usd: int, tokens: int, code: str) -> tuple[Standing, ...]:
+        """Book a difference on every account that counts the call."""
+        _, held = self._done[call_id]
+        self._booked.setdefault(call_id, []).append(_Booked(usd, tokens, code))
+        names = [n for n, a in self._accounts.items() if call_id in a.counted and call_id not in a.forgotten]
+        now = micros(self._now())
+        for name in names:
+            self._accounts[name].balance.spend(micros(held.at), now, usd, tokens)
+        self._charges.setdefault(held.call.payers.task, []).append(Money(usd))
+        call = held.call
+        self.rows.append(
+            Row("correction", self._now(), call.id, call.payers.task, usd, tokens, tuple(names), code=code)
+        )
+        return self._current(names)
+
+    def _define(self, rules: Rules) -> None:
+        if rules is not self._rules:
+            self._apply(rules)
+            self._rules = rules
+
+    def _apply(self, rules: Rules) -> None:
+        wanted = (rules.task_default, *rules.budgets)
+        for budget in wanted:
+            self._put(budget, CONFIG)
+        names = {budget.name for budget in wanted}
+        for definition in self._definitions.values():
+            if definition.source == CONFIG and definition.budget.name not in names:
+                definition.is_removed = True
+
+    def _put(self, budget: Budget, source: str) -> None:
+        before = self._definitions.get(budget.name)
+        if before is not None and (before.budget, before.source, before.is_removed) == (budget, source, False):
+            return
+        self._definitions[budget.name] = _Definition(budget, source, self._now())
+        if before is None or budget.own:
+            return
+        accounts = [a for a in self._accounts.values() if a.seat.budget.name == budget.name]
+        for account in accounts:
+            account.seat = replace(account.seat, budget=budget)
+            self._rearm(account.seat)
+        turned = (before.budget.window, before.budget.scope) != (budget.window, budget.scope)
+        if before.is_removed or turned:
+            for account in accounts:
+                if account.seat.account == self._seat(budget, account.seat.subject).account:
+                    self._catch_up(account)
+
+    def _in_force(self, rules: Rules) -> Rules:
+        by_command = [d.budget for d in self._definitions.values() if d.source == COMMAND and not d.is_removed]
+        names = {budget.name for budget in rules.budgets}
+        return Rules((*rules.budgets, *(b for b in by_command if b.name not in names)), rules.task_default)
+
+    def _as_in_force(self, budget: Budget) -> Budget:
+        if budget.name not in self._definitions:
+            self._put(budget, CONFIG)
+        return self._definitions[budget.name].budget
+
+    def _close(self, held: _Open, charge: Charge | None) -> Resolved:
+        quote, task = held.call.quote, held.call.payers.task
+        usd, tokens = (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
+        for name in held.accounts:
+            balance = self._accounts[name].balance
+            balance.held_nano -= quote.most.nano
+            balance.held_tokens -= quote.tokens
+            if usd or tokens:
+                balance.spend(micros(held.at), micros(self._now()), usd, tokens)
+        charges = self._charges.setdefault(task, [])
+        if charge is not None:
+            charges.append(charge.amount)
+        self._row("void" if charge is None else "charge", held, usd, tokens)
+        standings = self._current(held.accounts)
+        return Resolved(
+            call_id=held.call.id, first=True, charge=charge,
+            over_hold=usd > quote.most.nano or 0 < quote.tokens < tokens, held=quote.most, at=self._now(),
+            row_hash="", standings=standings, task_spent=self._spent(task),
+            recent=tuple(reversed(charges[-RECENT:])), crossed=self._crossed(standings) if charge else (),
+        )  # fmt: skip
+
+    def _crossed(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
+        crossed: list[tuple[str, str]] = []
+        for standing in standings:
+            account, passed = self._accounts[standing.account], passed_steps(standing, standing.budget.alert_at)
+            crossed += [(standing.budget.name, step) for step in passed if step not in account.told]
+            account.told = passed or account.told
+        return tuple(crossed)
+
+    def _seats(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Seat, ...]:
+        own = own_budget(rules.task_default, self._terms.get(payers.task))
+        return seats_of(payers, provider, model, rules, own, self._now(), self._spans)
+
+    def _seat(self, budget: Budget, subject: str) -> Seat:
+        limits = own_budget(budget, self._terms.get(subject)) if budget.own else budget
+        return seat_of(limits, subject, self._now(), self._spans)
+
+    def _standings(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
+        for seat in seats:
+            if seat.account not in self._accounts:
+                balance = Balance(period_ms=seat.budget.window.period_ms)
+                self._accounts[seat.account] = _Account(seat, balance)
+                self._catch_up(self._accounts[seat.account])
+            self._accounts[seat.account].seat = seat
+            self._accounts[seat.account].balance.pass_time(micros(self._now()))
+        return tuple(standing_of(seat, self._accounts[seat.account].balance) for seat in seats)
+
+    def _catch_up(self, account: _Account) -> None:
+        """Count what the window of an account has seen without it, and let its open holds be charged to it."""
+        balance, now = account.balance, micros(self._now())
+        for call_id, (resolved, held) in self._done.items():
+            if call_id not in account.counted and belongs(held, account.seat):
+                tokens = 0 if resolved.charge is None else resolved.charge.tokens
+                tokens += sum(booked.tokens for booked in self._booked.get(call_id, []))
+                balance.spend(micros(held.at), now, self._cost(call_id).nano, tokens)
+                account.counted.add(call_id)
+        for call_id, held in self._open.items():
+            if call_id not in account.counted and belongs(held, account.seat):
+                balance.held_nano += held.call.quote.most.nano
+                balance.held_tokens += held.call.quote.tokens
+                held.accounts.append(account.seat.account)
+                account.counted.add(call_id)
+
+    def _current(self, accounts: list[str]) -> tuple[Standing, ...]:
+        return tuple(self._standing(self._accounts[name]) for name in accounts)
+
+    def _standing(self, account: _Account) -> Standing:
+        seat = account.seat
+        budget = self._default if seat.budget.own and self._default is not None else seat.budget
+        limits = budget_in(budget, seat.span, account.balance.period_ms, self._terms.get(seat.subject))
+        return standing_of(replace(seat, budget=limits), account.balance)
+
+    def _rearm(self, seat: Seat) -> Standing:
+        (standing,) = self._standings((seat,))
+        account = self._accounts[seat.account]
+        account.told = passed_steps(standing, account.told)
+        return standing
+
+    def _info(self, name: str) -> TaskInfo:
+        terms, created = self._terms[name], self._created.get(name)
+        if self._default is None:
+            limit = None if terms.limit_nano is None else Money(terms.limit_nano)
+            return TaskInfo(name, terms.window, limit, ZERO, ZERO, terms.closed, created)
+        (own,) = self._standings((self._seat(self._default, name),))
+        return TaskInfo(name, kind_text(own.budget.window), own.limit, own.spent, own.held, terms.closed, created)
+
+    def _spent(self, task: str) -> Money:
+        return sum(self._charges.get(task, []), ZERO)
+
+    def _now(self) -> datetime:
+        last = self.rows[-1].at if self.rows else None
+        return self._clock() if last is None else max(self._clock(), last)
+
+    def _row(self, kind: str, held: _Open, usd: int, tokens: int) -> None:
+        call = held.call
+        self.rows.append(Row(kind, self._now(), call.id, call.payers.task, usd, tokens, tuple(held.accounts)))
+
+    def _event(self, code: str, task: str | None) -> None:
+        self.rows.append(Row("event", self._now(), None, task, code=code))
+
+    def _refused(self, due: list[Refused]) -> None:
+        for refused in due:
+            note, code = refused.note, refused.refusal.code
+            self.rows.append(Row("refusal", self._now(), note.id, note.payers.task, count=refused.count, code=code))
+
+
+def stored(definition: _Definition) -> StoredBudget:
+    """Give a definition as commands see it."""
+    return StoredBudget(definition.budget, definition.source, definition.since)
+
+
+def belongs(held: _Open, seat: Seat) -> bool:
+    """Say whether a call is one of an account."""
+    call, budget = held.call, seat.budget
+    applies = budget.applies(provider=call.provider, model=call.model)
+    return applies and budget.subject(call.payers) == seat.subject and is_in(seat.span, held.at)
+
+
+def done[T](answer: T) -> Future[T]:
+    """Give an answer that is there already."""
+    future: Future[T] = Future()
+    future.set_result(answer)
+    return future

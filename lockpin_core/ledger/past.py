@@ -1,0 +1,129 @@
+"""What the books say of an account that does not exist yet, or that has missed a time: its charges and open holds.
+
+A budget counts its current window from its first hold on, whoever has called before. Knows SQL; changes nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockpin_core.budgets import Budget
+from lockpin_core.clock import micros
+from lockpin_core.ledger.accounts import Balance, Seat
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.totals import SLOT_US
+from lockpin_core.windows import STEPS, WindowSpan
+
+FIRST, LAST = -(2**63), 2**63 - 1
+SUBJECT_COLUMN = {"task": "task", "machine": "machine"}  # by scope; a new scope adds its column of `rows` here
+
+_TOTALS = """
+SELECT f.provider, f.model, sum(t.spent_nano), sum(t.tokens) FROM facets f JOIN totals t ON t.facet = f.id
+WHERE f.{column} = ? AND t.slot >= ? AND t.slot < ? GROUP BY f.provider, f.model"""
+_SPENDS = """
+SELECT provider, model, usd, tokens, held_at FROM rows
+WHERE {column} = ? AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
+_MISSED = f"{_SPENDS} AND +id > ? AND instr(accounts, ?) = 0"
+_OPEN = """
+SELECT o.call, o.accounts, o.usd, o.tokens, h.provider, h.model FROM open_holds o JOIN rows h
+ON h.call = o.call AND h.kind = 'hold' WHERE o.at >= ? AND o.at < ? AND h.{column} = ? ORDER BY o.call"""
+
+type Spend = tuple[int, int, int]  # nanodollars, tokens, instant of the hold
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """An open hold that an account is to count; `accounts` is the JSON list of those that do."""
+
+    call: str
+    accounts: str
+    usd: int
+    tokens: int
+
+
+class Past:
+    """Adds up what was before, on a connection on which everything is written."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def of(self, seat: Seat, at: int) -> tuple[Balance, list[OpenCall]]:
+        """Give what a new account begins with at an instant, and the open holds in it."""
+        balance = Balance(period_ms=seat.budget.window.period_ms)
+        start, end = bounds(seat.span)
+        if balance.period_ms:
+            spends = self._spends(_SPENDS, seat, (_rolling_start(at, balance.period_ms), end))
+        elif _is_whole(start) and _is_whole(end):
+            spends = self._summed(seat, start, end)
+        else:
+            spends = self._spends(_SPENDS, seat, (start, end))
+        return _counted(balance, spends, at), self._hold(balance, self._open(seat))
+
+    def missed(self, seat: Seat, at: int, counted_row: int) -> tuple[Balance, list[OpenCall]]:
+        """Give what an account has not counted since a row, while its budget was away."""
+        balance = Balance(period_ms=seat.budget.window.period_ms)
+        start, end = bounds(seat.span)
+        start = _rolling_start(at, balance.period_ms) if balance.period_ms else start
+        listed = encode(seat.account)
+        spends = self._spends(_MISSED, seat, (start, end), counted_row, listed)
+        return _counted(balance, spends, at), self._hold(
+            balance, [o for o in self._open(seat) if listed not in o.accounts]
+        )
+
+    def last_row(self) -> int:
+        """Give the number of the last row."""
+        (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()
+        return int(last)
+
+    def _summed(self, seat: Seat, start: int, end: int) -> list[Spend]:
+        slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)
+        sql = _TOTALS.format(column=SUBJECT_COLUMN[seat.budget.scope])
+        rows = self._connection.execute(sql, (seat.subject, *slots)).fetchall()
+        return [(usd, tokens, start) for provider, model, usd, tokens in rows if _applies(seat.budget, provider, model)]
+
+    def _spends(self, template: str, seat: Seat, held: tuple[int, int], *more: object) -> list[Spend]:
+        sql = template.format(column=SUBJECT_COLUMN[seat.budget.scope])
+        rows = self._connection.execute(sql, (seat.subject, held[0], *held, *more)).fetchall()
+        return [tuple(row[2:]) for row in rows if _applies(seat.budget, row[0], row[1])]
+
+    def _open(self, seat: Seat) -> list[OpenCall]:
+        sql = _OPEN.format(column=SUBJECT_COLUMN[seat.budget.scope])
+        rows = self._connection.execute(sql, (*bounds(seat.span), seat.subject)).fetchall()
+        return [OpenCall(*row[:4]) for row in rows if _applies(seat.budget, row[4], row[5])]
+
+    def _hold(self, balance: Balance, calls: list[OpenCall]) -> list[OpenCall]:
+        balance.held_nano = sum(call.usd for call in calls)
+        balance.held_tokens = sum(call.tokens for call in calls)
+        return calls
+
+
+def ends(span: WindowSpan) -> tuple[int | None, int | None]:
+    """Give a span's ends in microseconds."""
+    return (None if span.start is None else micros(span.start), None if span.end is None else micros(span.end))
+
+
+def bounds(span: WindowSpan) -> tuple[int, int]:
+    """Give a span's ends as numbers to compare with."""
+    start, end = ends(span)
+    return (FIRST if start is None else start, LAST if end is None else end)
+
+
+def _counted(balance: Balance, spends: Sequence[Spend], at: int) -> Balance:
+    for usd, tokens, held_at in spends:
+        balance.spend(held_at, at, usd, tokens)
+    return balance
+
+
+def _applies(budget: Budget, provider: str, model: str) -> bool:
+    return budget.applies(provider=provider, model=model)
+
+
+def _rolling_start(at: int, period_ms: int) -> int:
+    """Give an instant whose spend has left for sure."""
+    return at - period_ms * 1000 * (STEPS + 2) // STEPS
+
+
+def _is_whole(bound: int) -> bool:
+    return bound in (FIRST, LAST) or bound % SLOT_US == 0

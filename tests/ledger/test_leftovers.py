@@ -1,0 +1,199 @@
+"""Several writers on one ledger: dead ones are settled, living ones are left alone, and their definitions agree."""
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.protocol import Held
+from tests.ledger import desk as d
+from tests.ledger.contract import ONE, hold, seen, settle
+from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, money, rules
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = SqliteDesk(tmp_path)
+    yield made
+    made.close()
+    assert made.chain_ends()
+    assert d.nonzero(made.accounts()) == made.explained()
+
+
+def die(ledger):
+    """Let a ledger be as after a kill: nothing settled, its lock free."""
+    ledger._writer._books.connection.interrupt()
+    ledger._liveness.leave()
+
+
+def strange_writer(desk, *calls, deferred=()):
+    """Hold calls under a writer that never comes back."""
+    other = desk.open()
+    for name in (*calls, *deferred):
+        assert isinstance(other.hold(call(name, "0.1"), ONE).result(WAIT_S), Held)
+    for name in deferred:
+        other.defer(name, timedelta(hours=1)).result(WAIT_S)
+    die(other)
+    return other
+
+
+def charges(desk):
+    query = "SELECT call, reason, usd, estimated, writer FROM rows WHERE kind = 'charge' ORDER BY id"
+    return [tuple(row) for row in desk.query(query)]
+
+
+def test_the_holds_of_a_dead_writer_are_charged_in_full_by_another(desk):
+    strange_writer(desk, "c1", "c2")
+    assert seen(desk)["daily"] == ("0", "0.2")
+
+    desk.look_after()
+
+    assert seen(desk)["daily"] == ("0.2", "0")
+    ours = desk.ledger.writer_id
+    assert charges(desk) == [(name, "lockpin_stopped", 10**8, 1, ours) for name in ("c1", "c2")]
+    assert desk.query("SELECT * FROM open_holds") == []
+
+
+def test_a_start_settles_what_was_left_before_it_answers(desk):
+    strange_writer(desk, "c1")
+    new = desk.open()
+    short = new.hold(call("c2", "0.95"), ONE).result(WAIT_S)
+    assert [s.spent for s in short.violations] == [money("0.1")]
+    new.stop()
+
+
+def test_the_holds_of_a_living_writer_are_its_own(desk):
+    other = desk.open()
+    other.hold(call("c1", "0.1"), ONE).result(WAIT_S)
+    desk.look_after()
+    assert seen(desk)["daily"] == ("0", "0.1")
+    assert other.settle("c1", charge("0.02")).result(WAIT_S).first
+    other.stop()
+
+
+def test_deferred_holds_of_a_dead_writer_are_adopted_and_expire(desk):
+    dead = strange_writer(desk, "c1", deferred=("late", "never"))
+    desk.look_after()
+    assert seen(desk)["daily"] == ("0.1", "0.2")
+    (event,) = desk.query("SELECT data FROM rows WHERE code = 'hold_adopted'")
+    assert json.loads(event["data"]) == {"calls": ["late", "never"], "writer": dead.writer_id}
+
+    assert settle(desk, "late", "0.03").first
+    desk.clock.pass_by(hours=1)
+    desk.look_after()
+
+    assert seen(desk)["daily"] == ("0.23", "0")
+    assert charges(desk)[-1][:2] == ("never", "expired")
+
+
+def test_a_stopped_writer_leaves_its_deferred_holds_to_others(desk):
+    other = desk.open()
+    for name in ("c1", "later"):
+        other.hold(call(name, "0.1"), ONE).result(WAIT_S)
+    other.defer("later", timedelta(hours=1)).result(WAIT_S)
+    other.stop()
+    assert seen(desk)["daily"] == ("0.1", "0.1")
+    desk.look_after()
+    assert [row["writer"] for row in desk.query("SELECT writer FROM open_holds")] == [desk.ledger.writer_id]
+
+
+def test_a_lock_that_was_removed_is_made_again_and_holds_wait_for_that(desk):
+    hold(desk, "c1", "0.1")
+    lock = desk.path.with_name(desk.path.name + ".writers") / desk.ledger.writer_id
+    lock.unlink()
+    with pytest.raises(LedgerUnavailable, match="lock"):
+        hold(desk, "c2", "0.1")
+    assert isinstance(hold(desk, "c3", "0.1"), Held)
+    assert lock.exists()
+    assert Liveness(desk.path).is_alive(desk.ledger.writer_id)
+
+
+def test_two_running_proxies_must_agree_on_their_budgets(desk):
+    desk.ledger.define(rules(machine("1")), "one.yaml").result(WAIT_S)
+    other = desk.open()
+    with pytest.raises(LedgerError, match=r'budget "daily": limit_usd is \$1 there and \$2 here; there: one.yaml'):
+        other.define(rules(machine("2")), "two.yaml").result(WAIT_S)
+    with pytest.raises(LedgerError, match='budget "more" is not there'):
+        other.define(rules(machine("1"), machine("1", name="more")), "two.yaml").result(WAIT_S)
+    with pytest.raises(LedgerError, match='budget "daily" is not here'):
+        other.define(rules(), "two.yaml").result(WAIT_S)
+    other.define(rules(machine("1")), "two.yaml").result(WAIT_S)
+    other.stop()
+
+
+def test_processes_of_one_configuration_follow_its_changes(desk):
+    desk.ledger.define(ONE, "one.yaml").result(WAIT_S)
+    other = desk.open()
+    other.define(ONE, "one.yaml").result(WAIT_S)
+    other.define(rules(machine("0.05")), "one.yaml").result(WAIT_S)
+    assert not isinstance(hold(desk, "c1", "0.1"), Held), "the limit of the file as it is now counts for all"
+    other.stop()
+
+
+def test_a_stopped_proxys_budgets_bind_nobody(desk):
+    other = desk.open()
+    other.define(rules(machine("2")), "two.yaml").result(WAIT_S)
+    other.stop()
+    desk.ledger.define(ONE, "one.yaml").result(WAIT_S)
+    assert [(s.budget.name, s.budget.limit) for s in desk.admin.budgets()] == [("daily", money("1")), ("task", None)]
+
+
+def test_budgets_gone_from_the_configuration_are_out_of_force_and_events(desk):
+    desk.ledger.define(rules(machine("1"), machine("2", name="more")), "one.yaml").result(WAIT_S)
+    desk.ledger.define(ONE, "one.yaml").result(WAIT_S)
+    (event,) = desk.query("SELECT data FROM rows WHERE code = 'budget_removed'")
+    assert json.loads(event["data"]) == {"name": "more", "loosens": True}
+    assert [s.budget.name for s in hold(desk, "c1", "0.1").standings] == ["task", "daily"]
+
+
+def test_a_newer_schema_under_our_feet_stops_us(desk):
+    hold(desk, "c1", "0.1")
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute("PRAGMA user_version = 3")
+    with pytest.raises(LedgerUnavailable, match="version 3 by a newer Lockpin: restart"):
+        hold(desk, "c2", "0.1")
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute("PRAGMA user_version = 2")
+    assert isinstance(hold(desk, "c3", "0.1"), Held)
+
+
+def full(desk):
+    """Let no transaction begin any more."""
+    blocker = sqlite3.connect(desk.path, isolation_level=None, check_same_thread=False)
+    blocker.execute("BEGIN IMMEDIATE")
+    desk.ledger._writer._connection.execute("PRAGMA busy_timeout = 1")
+    return blocker
+
+
+def test_a_call_under_no_limit_goes_while_the_ledger_is_away_and_is_written_later(desk):
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    with closing(full(desk)):
+        held = hold(desk, "c1", "5", free)
+        assert (held.degraded, held.standings) == (True, ())
+        settling = desk.ledger.settle("c1", charge("4"))
+        assert not settling.done()
+        assert seen(desk, free)["daily"] == ("0", "0.1"), "the books can be read all the while"
+    assert settling.result(WAIT_S).first
+    assert seen(desk, free)["daily"] == ("4", "0.1")
+    (row,) = desk.query("SELECT data FROM rows WHERE kind = 'hold' AND call = 'c1'")
+    assert json.loads(row["data"])["unchecked"] is True
+
+
+@pytest.mark.parametrize("why", ["config", "task", "command", "closed"])
+def test_a_call_under_any_limit_is_refused_while_the_ledger_is_away(desk, why):
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    if why == "task":
+        desk.admin.task_new("t", limit=money("9"), window="lifetime", who="ann")
+    elif why == "closed":
+        desk.admin.task_close("t", who="ann")
+    elif why == "command":
+        desk.admin.budget_set(machine("9", name="cap"), who="ann")
+    with closing(full(desk)), pytest.raises(LedgerUnavailable):
+        hold(desk, "c1", "0.1", ONE if why == "config" else free)
+    assert desk.query("SELECT * FROM rows WHERE call = 'c1'") == []

@@ -1,0 +1,115 @@
+"""Ledgers of earlier versions, as the programs of then wrote them, brought to this version."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.budgets import Budget
+from lockpin_core.errors import LedgerError
+from lockpin_core.ledger import schema
+from lockpin_core.ledger.place import open_ledger
+from lockpin_core.ledger.protocol import Held, Short
+from tests.ledger import desk as d
+from tests.ledger.desk import LIFETIME, WAIT_S, SqliteDesk, call, charge, counted_ids, machine, money, rules
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "ledger"
+THEN = rules(machine("3"), machine("9", name="ever", window=LIFETIME), machine("5", name="late", window=LIFETIME))
+
+
+def unpack(path, version=1):
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as books:
+        books.executescript((DATA / f"version-{version}.sql").read_text())
+        books.execute("PRAGMA journal_mode = WAL")
+    return path
+
+
+def layout(path):
+    """Give every table's columns and every index."""
+    with closing(sqlite3.connect(path)) as books:
+        names = books.execute(
+            "SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY 1, 2"
+        ).fetchall()
+        tables = {n: books.execute(f"SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info('{n}')").fetchall()
+                  for kind, n in names if kind == "table"}  # fmt: skip
+        return names, tables
+
+
+@pytest.fixture
+def desk(tmp_path):
+    unpack(tmp_path / "books" / "ledger.sqlite3")
+    made = SqliteDesk(tmp_path, ids="v")
+    made.clock.pass_by(days=1, minutes=3)  # when the last row was written
+    yield made
+    made.close()
+    assert made.chain_ends()
+    assert d.nonzero(made.accounts()) == made.explained()
+
+
+def test_a_ledger_of_version_1_has_the_layout_of_a_new_one(tmp_path, desk):
+    fresh = tmp_path / "fresh.sqlite3"
+    open_ledger(fresh, durability="full", new_id=counted_ids()).close()
+    assert layout(desk.path) == layout(fresh)
+    assert [row[0] for row in desk.query("PRAGMA user_version")] == [schema.VERSION]
+
+
+def test_its_balances_go_on_and_what_was_open_is_settled(desk):
+    desk.look_after()  # call-8, $0.20, was in flight when that program ended
+    standings = desk.ledger.look(call("x", "0").payers, "openai", "gpt-5.5", THEN).result(WAIT_S)
+    spent = {s.budget.name: (s.spent, s.held) for s in standings}
+    # daily: 0.10 + 0.20 on the second day; ever: 0.25 + 1.10 + 0.10 + 0.20.
+    assert spent["daily"] == (money("0.3"), money("0"))
+    assert spent["ever"] == spent["late"] == (money("1.65"), money("0"))
+    assert isinstance(desk.ledger.hold(call("n1", "3.36"), THEN).result(WAIT_S), Short)
+    assert isinstance(desk.ledger.hold(call("n2", "2.70"), THEN).result(WAIT_S), Held)
+    assert desk.ledger.settle("n2", charge("0.7")).result(WAIT_S).first
+
+
+def test_its_definitions_are_no_news(desk):
+    desk.ledger.define(THEN, "lockpin.yaml").result(WAIT_S)
+    events = desk.query("SELECT data FROM rows WHERE code = 'budget_defined' AND writer = ?", desk.ledger.writer_id)
+    assert [tuple(row) for row in events] == []
+
+
+def test_its_rows_are_added_up_by_quarter_hour(desk):
+    desk.look_after()
+    found = desk.query(
+        "SELECT f.task, f.model, sum(t.calls), sum(t.spent_nano), sum(t.refused), sum(t.uncapped) FROM totals t "
+        "JOIN facets f ON f.id = t.facet GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    assert [tuple(row) for row in found] == [
+        ("fix-login", "claude-opus-5", 1, 1_100_000_000, 0, 0),
+        ("fix-login", "gpt-5.5", 1, 0, 0, 0),
+        ("t", "gpt-5.5", 3, 550_000_000, 1, 1),
+    ]
+
+
+def test_a_budget_that_begins_now_counts_what_was_before(desk):
+    more = rules(*THEN.budgets, Budget("opus", "machine", LIFETIME, money("2"), enforce=True, models=("claude-*",)))
+    short = desk.ledger.hold(call("n1", "0.91", provider="anthropic", model="claude-opus-5"), more).result(WAIT_S)
+    assert [(s.budget.name, s.spent) for s in short.violations] == [("opus", money("1.1"))]
+
+
+def test_what_it_was_is_kept_beside_it(desk):
+    (copy,) = desk.path.parent.glob("ledger.sqlite3.version-1-*")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(copy)) as books:
+        assert books.execute("PRAGMA user_version").fetchone() == (1,)
+        assert books.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert books.execute("SELECT count(*) FROM rows").fetchone() == (19,)
+
+
+def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path):
+    path = unpack(tmp_path / "books" / "ledger.sqlite3")
+    with closing(sqlite3.connect(path)) as books:
+        books.execute("CREATE TABLE totals (in_the_way INTEGER)")
+        books.commit()
+    before = layout(path)
+    with pytest.raises(LedgerError, match="cannot be brought to version 2"):
+        open_ledger(path, durability="full", new_id=counted_ids())
+    assert layout(path) == before
+    with closing(sqlite3.connect(path)) as books:
+        assert books.execute("PRAGMA user_version").fetchone() == (1,)
