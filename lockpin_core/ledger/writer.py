@@ -219,7 +219,7 @@ class Writer:
         committing = False
         mark = self._books.mark()
         try:
-            self._clear_doubt()
+            batch = [*self._clear_doubt(), *batch]
             mark = self._books.mark()
             self._begin(careful=len(batch) <= 1)
             answers = [(operation, operation.run(self._books)) for operation in batch]
@@ -283,18 +283,19 @@ class Writer:
         unavailable = LedgerUnavailable(_reason(error))
         for operation in batch:
             if not operation.kept:
-                self._answer_without(operation, unavailable)
+                # What is in doubt may have happened: a hold of it must not go on under another.
+                self._answer_without(operation, unavailable, is_known=happened is not None)
         if happened is None:
             self._doubt = doubt
         else:
             self._keep_first(operation for operation in batch if operation.kept)
         self._set_fault(_reason(error))
 
-    def _answer_without(self, operation: Operation, unavailable: LedgerUnavailable) -> None:
+    def _answer_without(self, operation: Operation, unavailable: LedgerUnavailable, *, is_known: bool) -> None:
         """Answer an operation that cannot be written: from what can be read where that is enough."""
         answer: object = unavailable
         try:
-            if operation.reads or operation.degraded is not None:
+            if operation.reads or (operation.degraded is not None and is_known):
                 answer = self._read_answer(operation) or unavailable
         except (sqlite3.Error, LedgerError, LedgerUnavailable):
             answer = unavailable  # what cannot be known is refused
@@ -325,11 +326,14 @@ class Writer:
     def _is_on_disk(self, doubt: _Doubt) -> bool:
         return self._books.has(doubt.after.head)
 
-    def _clear_doubt(self) -> None:
-        """Find out what became of a commit whose outcome was unknown. Raises sqlite3.Error while that can't be read."""
+    def _clear_doubt(self) -> list[Operation]:
+        """Find out what became of a commit whose outcome was unknown, and give what is still to do of it, first of all.
+
+        Raises sqlite3.Error while that can't be read.
+        """
         doubt = self._doubt
         if doubt is None:
-            return
+            return []
         happened = self._is_on_disk(doubt)
         self._doubt = None
         if happened:
@@ -337,9 +341,8 @@ class Writer:
             self._send([(operation, answer) for operation, answer in doubt.answers if operation.kept])
             # Their callers were told that nothing was held, so that must become true.
             ids = [operation.call_id for operation, _ in doubt.answers if operation.call_id is not None]
-            self._keep_first(Operation(partial(_cancel, call_id=call_id)) for call_id in ids)
-        else:
-            self._keep_first(operation for operation, _ in doubt.answers if operation.kept)
+            return [Operation(partial(_cancel, call_id=call_id)) for call_id in ids]
+        return [operation for operation, _ in doubt.answers if operation.kept]
 
     def _keep_first(self, operations: Iterable[Operation]) -> None:
         """Keep operations that are older than all others that are kept."""

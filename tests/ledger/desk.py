@@ -108,6 +108,10 @@ class MemoryDesk:
     def look_after(self):
         self.ledger.look_after()
 
+    def crash(self):
+        """A process without a file has nothing to find again; what it would do at its end is the same."""
+        self.ledger.stop()
+
     def close(self):
         self.ledger.stop()
 
@@ -116,6 +120,7 @@ class SqliteDesk:
     def __init__(self, folder, ids="w"):
         self.path = folder / "books" / "ledger.sqlite3"
         self.clock, self.new_id, self.faults = SetClock(), counted_ids(ids), []
+        self.dead = []
         self.ledger = self.open()
         self.admin = SqliteAdmin(self.path, clock=self.clock, new_id=self.new_id)
 
@@ -123,6 +128,14 @@ class SqliteDesk:
         return SqliteLedger(
             self.path, clock=self.clock, new_id=self.new_id, fault=lambda code, reason: self.faults.append(code), **more
         )
+
+    def crash(self):
+        """Leave everything as a kill would, and start anew."""
+        dead, self.ledger = self.ledger, None
+        dead._liveness.leave()
+        self.ledger = self.open()
+        self.look_after()
+        self.dead.append(dead)
 
     def look_after(self):
         """Have the writer do its round now."""
@@ -159,7 +172,8 @@ class SqliteDesk:
         return ends
 
     def close(self):
-        self.ledger.stop()
+        for ledger in (*self.dead, self.ledger):
+            ledger.stop()
 
 
 NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens"

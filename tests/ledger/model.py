@@ -1,4 +1,6 @@
-"""A ten-line model of a ledger, and the state machine that plays a real one against it."""
+"""A model of a few lines of a ledger, and the state machine that plays a real one against it."""
+
+from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -6,14 +8,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lockpin_core.ledger.protocol import Held
 from tests.ledger.contract import hold, seen, settle, void
-from tests.ledger.desk import machine, money, rules
+from tests.ledger.desk import WAIT_S, machine, money, rules
 
 
 class Model:
-    """Ten lines that say what a ledger is."""
+    """The lines that say what a ledger is."""
 
     def __init__(self, limit):
-        self.limit, self.spent, self.open, self.done = limit, 0, {}, set()
+        self.limit, self.spent, self.open, self.deferred, self.cost = limit, 0, {}, set(), {}
 
     def hold(self, name, most):
         if name not in self.open and (not most or self.spent + sum(self.open.values()) + most <= self.limit):
@@ -22,8 +24,19 @@ class Model:
 
     def resolve(self, name, amount):
         first = self.open.pop(name, None) is not None
-        self.spent += amount if first else 0
+        if first:
+            self.deferred.discard(name)
+            self.cost[name] = amount
+            self.spent += amount
         return first
+
+    def crash(self):
+        for name in set(self.open) - self.deferred:
+            self.resolve(name, self.open[name])
+
+    def correct(self, name, amount):
+        self.spent += amount - self.cost[name]
+        self.cost[name] = amount
 
 
 def machine_of(make_desk):
@@ -62,6 +75,31 @@ def machine_of(make_desk):
             name = data.draw(st.sampled_from(self.names))
             self.desk.ledger.cancel(name)
             self.model.resolve(name, 0)
+
+        @precondition(lambda self: set(self.model.open) - self.model.deferred)
+        @rule(data=st.data())
+        def defer_one(self, data):
+            name = data.draw(st.sampled_from(sorted(set(self.model.open) - self.model.deferred)))
+            self.desk.ledger.defer(name, timedelta(days=400)).result(WAIT_S)
+            self.model.deferred.add(name)
+
+        @rule()
+        def crash(self):
+            self.desk.crash()
+            self.model.crash()
+
+        @precondition(lambda self: self.model.cost)
+        @rule(data=st.data(), amount=st.integers(0, 40))
+        def correct_one(self, data, amount):
+            name = data.draw(st.sampled_from(sorted(self.model.cost)))
+            if self.model.cost[name] != amount:
+                self.desk.admin.correct(name, money(f"0.{amount:02}"), reason="told", who="ann")
+                self.model.correct(name, amount)
+
+        @rule()
+        def reset(self):
+            self.desk.admin.reset_budget(machine("0.50"), "m", who="ann")
+            self.model.spent, self.model.cost = 0, {}
 
         @invariant()
         def books_agree(self):

@@ -144,3 +144,23 @@ def test_only_so_many_rows_that_tell_are_kept_and_every_resolution(tmp_path):
     assert settled.result(WAIT_S).charge == charge("0.1")
     desk.close()
     assert len(ran) >= KEPT_MAX  # a batch that failed runs again
+
+
+def test_a_hold_in_doubt_is_refused_even_where_no_limit_applies(desk):
+    free = d.rules(d.machine("1", enforce=False))
+    assert isinstance(desk.ledger.hold(call("c2", "0.1"), free).result(WAIT_S), Held)
+    desk.liar.commits, desk.liar.lookups = [True], [False]
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c3", "0.1"), free).result(WAIT_S)
+    assert not desk.ledger.hold(call("c4", "0.1"), free).result(WAIT_S).degraded
+    assert calls(desk)[-3:] == [("hold", "c3"), ("void", "c3"), ("hold", "c4")]
+
+
+def test_what_is_in_doubt_stays_ahead_of_what_came_since(desk):
+    desk.liar.commits, desk.liar.lookups = [False, False], [False, False]
+    first = desk.ledger.settle("c1", charge("0.05"))
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S)
+    second = desk.ledger.settle("c1", charge("0.07"))
+    assert (first.result(WAIT_S).first, second.result(WAIT_S).first) == (True, False)
+    assert second.result(WAIT_S).charge.amount == d.money("0.05")
