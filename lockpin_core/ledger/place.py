@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from lockpin_core import clock
 from lockpin_core.clock import NewId
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import schema
@@ -62,7 +63,26 @@ def open_ledger(path: Path, *, durability: str, new_id: NewId) -> sqlite3.Connec
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Connect to an existing ledger and check its version; one to write to may be of an earlier. Raises LedgerError."""
+    """Connect to an existing ledger and check its version. Raises LedgerError.
+
+    One to write to may be of an earlier version; one to read from is brought to this one first.
+    """
+    connection = _connect(path, read_only=read_only)
+    try:
+        if read_only and schema.version_of(connection, str(path)) != schema.VERSION:
+            connection.close()
+            open_ledger(path, durability="full", new_id=clock.new_id).close()
+            connection = _connect(path, read_only=True)
+    except LedgerError:
+        connection.close()
+        raise
+    except sqlite3.Error as error:
+        connection.close()
+        raise LedgerError(f"the ledger {path} cannot be opened: {error}") from error
+    return connection
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     connection: sqlite3.Connection | None = None
     try:
@@ -70,11 +90,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        version = schema.version_of(connection, str(path))
-        if read_only and version != schema.VERSION:
-            raise LedgerError(
-                f"{path} has ledger version {version}; start the proxy, which brings it to version {schema.VERSION}"
-            )
+        schema.version_of(connection, str(path))
     except (sqlite3.Error, LedgerError) as error:
         if connection is not None:
             connection.close()
@@ -142,6 +158,8 @@ def _create(path: Path, suffix: str) -> None:
             if mode != "wal":
                 raise LedgerError(f"the ledger {path} cannot be created: its file system has no write-ahead logging")
             schema.create(connection)
+            # Closing does this too, but says nothing where the disk is full, and the log is left behind.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
         _sync_folder(path.parent)

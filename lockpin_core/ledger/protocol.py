@@ -143,7 +143,10 @@ class Ledger(Protocol):
         """Write a refusal's row; nobody waits for it. Past 100 a second and task: one row with their number."""
 
     def uncapped(self, note: CallNote) -> None:
-        """Write the row of a call that goes without a hold."""
+        """Write the row of a call that goes without a hold.
+
+        Raises LedgerUnavailable where the ledger is away and as many rows wait for it as may: then it must not go.
+        """
 
     def stop(self) -> None:
         """Settle this process's open holds as `lockpin_stopped`, write what is queued, close. Blocks."""

@@ -17,9 +17,10 @@ from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.place import Watch, open_ledger
 from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short, Smaller
-from lockpin_core.ledger.writer import Deliver, Operation, Writer, deliver_here
+from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
 
 
 def _no_fault(code: str, reason: str) -> None:
@@ -115,6 +116,7 @@ class SqliteLedger:
 
     def uncapped(self, note: CallNote) -> None:
         """See Ledger."""
+        self._writer.check_room()
         self._writer.submit(Operation(partial(_uncapped, note=note), droppable=True))
 
     def look_after(self) -> Future[None]:
@@ -129,7 +131,9 @@ class SqliteLedger:
 
 
 def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None:
-    running = [writer for writer in liveness.others() if liveness.is_alive(writer)]
+    # Twice: a dead writer's lock may be held for an instant by whoever settles what it left.
+    seen = [writer for writer in liveness.others() if liveness.is_alive(writer)]
+    running = [writer for writer in seen if liveness.is_alive(writer)]
     words = books.conflict(rules, origin, running)
     if words is not None:
         raise LedgerError(f"another proxy on this ledger has other budgets: {words}; stop it, or give both the same")

@@ -11,11 +11,9 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
@@ -24,6 +22,7 @@ from lockpin_core.ledger.books import Books, Mark
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.gather import Gatherer, Soon
 from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.operations import Operation, blames_database, is_wanted, reason, tell
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Fault
 
@@ -34,30 +33,10 @@ QUEUE_MAX = 20_000  # operations that wait for the thread; past that a hold is r
 ROUND_S = 5.0  # how often dead writers and deferred holds are looked for
 STOP_TRIES = 8  # then the open holds stay, for others to settle
 _SECOND_S = 1.0
-# Errors of sqlite3 that blame the operation, not the database: the others in the transaction are sound.
-_OPERATION_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+_TOO_MUCH = "the ledger cannot be written, and too much waits for it"
+
 
 type Deliver = Callable[[list[Callable[[], None]]], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Operation:
-    """One step on the books. `kept`: tried again until a write works; else it fails when the ledger does.
-
-    `droppable`: a row that only tells; where too much waits, it is not kept. What resolves a hold always is, and there
-    is no more of that than there are open holds.
-    """
-
-    run: Callable[[Books], object]
-    future: Future[Any] | None = None
-    kept: bool = True
-    call_id: str | None = None  # of a hold: to be cancelled when it turns out to be on the books after all
-    refused: Refused | None = None
-    droppable: bool = False
-    reads: bool = False  # changes nothing: what the books said last is an answer while they cannot be written
-    # What a hold becomes where no enforced limit applies to its call and the ledger is away: its answer, and what is
-    # written later. Asked with the books as they can be read; None: it fails.
-    degraded: Callable[[Books], tuple[object, Callable[[Books], object]] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +88,14 @@ class Writer:
     def submit(self, operation: Operation, *, at_once: bool = False) -> None:
         """Queue an operation; its future is answered after the commit. `at_once`: no loop is there yet to gather."""
         if not operation.kept and self._queue.qsize() >= QUEUE_MAX:
-            _answer(operation, LedgerUnavailable("too many calls wait for the ledger"))
-        elif at_once:
+            tell(operation, LedgerUnavailable("too many calls wait for the ledger"))
+        elif at_once or self._gatherer is None or not self._gatherer.add(operation):
             self._put([operation])
-        elif self._gatherer is None or not self._gatherer.add(operation):
-            self._put([operation])
+
+    def check_room(self) -> None:
+        """Raise LedgerUnavailable where no more can wait for the ledger."""
+        if len(self._kept) >= KEPT_MAX:
+            raise LedgerUnavailable(_TOO_MUCH)
 
     def look_after(self, operation: Operation) -> None:
         """Do the round for leftovers now, then answer."""
@@ -127,7 +109,7 @@ class Writer:
                 self._queue.put(operations)
                 return
         for operation in operations:
-            _answer(operation, LedgerUnavailable("the ledger is closed"))
+            tell(operation, LedgerUnavailable("the ledger is closed"))
 
     def stop(self) -> None:
         """Charge this writer's open holds, write what is queued, close. Blocks; a second call only waits."""
@@ -145,7 +127,7 @@ class Writer:
             while not self._stopping:
                 batch = self._take()
                 if batch or self._faulted:
-                    self._commit([operation for operation in batch if _is_wanted(operation)])
+                    self._commit([operation for operation in batch if is_wanted(operation)])
                 if self._asked or monotonic_s() - self._round_s >= ROUND_S:
                     self._look_after()
             self._finish()
@@ -230,7 +212,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - handed to those who wait for an answer, who must not hang
             after = self._books.mark()
             self._roll_back(mark)
-            if _blames_database(error):
+            if blames_database(error):
                 self._failed(batch, _Doubt(after, answers) if committing else None, error)
             else:
                 self._isolate(batch, error)
@@ -255,14 +237,9 @@ class Writer:
             self._books.probe()
 
     def _make_room(self) -> None:
-        """Empty the log into the file: on a full disk the log itself may be what takes the room."""
+        """Bring the log into the file: on a full disk the log itself may be what takes the room."""
         with contextlib.suppress(sqlite3.Error):
-            (busy_ms,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
-            self._connection.execute("PRAGMA busy_timeout = 0")
-            try:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            finally:
-                self._connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _isolate(self, batch: list[Operation], error: Exception) -> None:
         if len(batch) <= 1:
@@ -280,7 +257,7 @@ class Writer:
             self._books.reset(doubt.after)
             self._send(doubt.answers)
             return
-        unavailable = LedgerUnavailable(_reason(error))
+        unavailable = LedgerUnavailable(reason(error))
         for operation in batch:
             if not operation.kept:
                 # What is in doubt may have happened: a hold of it must not go on under another.
@@ -289,7 +266,7 @@ class Writer:
             self._doubt = doubt
         else:
             self._keep_first(operation for operation in batch if operation.kept)
-        self._set_fault(_reason(error))
+        self._set_fault(reason(error))
 
     def _answer_without(self, operation: Operation, unavailable: LedgerUnavailable, *, is_known: bool) -> None:
         """Answer an operation that cannot be written: from what can be read where that is enough."""
@@ -355,12 +332,12 @@ class Writer:
             if not operation.droppable or len(self._kept) < KEPT_MAX:
                 self._kept.append(operation)
             else:
-                self._send([(operation, LedgerUnavailable("the ledger cannot be written, and too much waits for it"))])
+                self._send([(operation, LedgerUnavailable(_TOO_MUCH))])
 
-    def _set_fault(self, reason: str) -> None:
-        if bool(reason) != self._faulted:
-            self._faulted = bool(reason)
-            self._fault(UNAVAILABLE if reason else "", reason)
+    def _set_fault(self, words: str) -> None:
+        if bool(words) != self._faulted:
+            self._faulted = bool(words)
+            self._fault(UNAVAILABLE if words else "", words)
 
     def _roll_back(self, mark: Mark) -> None:
         self._books.reset(mark)
@@ -370,7 +347,7 @@ class Writer:
 
     def _send(self, answers: list[tuple[Operation, object]]) -> None:
         actions: list[Callable[[], None]] = [
-            partial(_answer, operation, answer) for operation, answer in answers if operation.future is not None
+            partial(tell, operation, answer) for operation, answer in answers if operation.future is not None
         ]
         if actions:
             self._deliver(actions)
@@ -381,7 +358,7 @@ class Writer:
         self._kept.append(Operation(leftovers.stop))
         pause = threading.Event()
         for _ in range(STOP_TRIES):
-            self._commit([operation for operation in self._due_kept() if _is_wanted(operation)])
+            self._commit([operation for operation in self._due_kept() if is_wanted(operation)])
             if not self._faulted and not self._kept:
                 return
             pause.wait(RETRY_S)
@@ -397,40 +374,6 @@ class Writer:
         self._connection.close()
         if self._liveness is not None:
             self._liveness.leave()
-
-
-def _reason(error: Exception) -> str:
-    """Say in words for a refusal why the ledger cannot be written."""
-    if isinstance(error, LedgerUnavailable):
-        return str(error)
-    return f"the ledger cannot be written: {error}"
-
-
-def _blames_database(error: Exception) -> bool:
-    """Say whether writing as such does not work, as against one operation that is at fault."""
-    if isinstance(error, sqlite3.Error):
-        return not isinstance(error, _OPERATION_ERRORS)
-    return isinstance(error, LedgerUnavailable)
-
-
-def _is_wanted(operation: Operation) -> bool:
-    """Say whether to run an operation: not a hold whose caller has given up before it was begun."""
-    future = operation.future
-    if future is None or future.running():
-        return True
-    if future.cancelled():
-        return operation.kept
-    return future.set_running_or_notify_cancel() or operation.kept
-
-
-def _answer(operation: Operation, answer: object) -> None:
-    future = operation.future
-    if future is None or future.cancelled():
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
 
 
 def _refusals(due: list[Refused]) -> list[Operation]:

@@ -12,6 +12,7 @@ from lockpin_core.errors import LedgerError
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held, Short
+from lockpin_core.ledger.reader import LedgerReader
 from tests.ledger import desk as d
 from tests.ledger.desk import LIFETIME, WAIT_S, SqliteDesk, call, charge, counted_ids, machine, money, rules
 
@@ -113,3 +114,9 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path):
     assert layout(path) == before
     with closing(sqlite3.connect(path)) as books:
         assert books.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_who_only_reads_brings_it_up_too(tmp_path):
+    path = unpack(tmp_path / "books" / "ledger.sqlite3")
+    with LedgerReader(path) as reader:
+        assert reader.call("call-3").charged == money("1.1")

@@ -8,10 +8,11 @@ import pytest
 
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.place import Watch, open_ledger
 from lockpin_core.ledger.protocol import Held
 from lockpin_core.ledger.sqlite import SqliteLedger
-from lockpin_core.ledger.writer import KEPT_MAX, Operation, Writer, deliver_here
+from lockpin_core.ledger.writer import KEPT_MAX, Writer, deliver_here
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge
@@ -139,6 +140,8 @@ def test_only_so_many_rows_that_tell_are_kept_and_every_resolution(tmp_path):
     settled = desk.ledger.settle("c0", charge("0.1"))
     with pytest.raises(LedgerUnavailable, match="too much waits"):
         one_more.result(WAIT_S)
+    with pytest.raises(LedgerUnavailable, match="too much waits"):
+        desk.ledger.uncapped(d.note("u1", code="no_limit"))
     away.rename(desk.path)
 
     assert settled.result(WAIT_S).charge == charge("0.1")
