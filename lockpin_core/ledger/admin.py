@@ -161,6 +161,10 @@ class SqliteAdmin:
         if stored is None:
             books.definitions.put(budget, CONFIG, books.at, who=None)
             return budget
+        if stored.removed_at is not None:
+            raise CommandError(
+                f'budget "{budget.name}" is not in force any more; `lockpin budget status` lists those that are'
+            )
         return stored.budget
 
     @staticmethod

@@ -199,13 +199,16 @@ class Books:
         return not (terms is not None and terms.closed) and not any(_is_limited(budget) for budget in (own, *applying))
 
     def _seats_in_force(self, call: Call, rules: Rules, terms: TaskTerms | None) -> tuple[Seat, ...]:
-        self.define(rules)
+        if not self._origin:
+            self.define(rules)
         in_force = self._in_force(rules)
         return self._seats_of(call, in_force, own_budget(in_force.task_default, terms))
 
     def _in_force(self, rules: Rules) -> Rules:
-        """Give what stands in the ledger; where this process's own rules do not stand there yet, those instead."""
-        if rules is self._rules:
+        """Give what stands in the ledger, also to a call that was begun under rules of before; where this process's
+        own do not stand there yet, those instead.
+        """
+        if self._origin or rules is self._rules:
             return self.definitions.in_force(rules.task_default)
         names = {budget.name for budget in rules.budgets}
         by_command = (budget for budget in self.definitions.by_command() if budget.name not in names)

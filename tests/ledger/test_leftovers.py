@@ -197,3 +197,11 @@ def test_a_call_under_any_limit_is_refused_while_the_ledger_is_away(desk, why):
     with closing(full(desk)), pytest.raises(LedgerUnavailable):
         hold(desk, "c1", "0.1", ONE if why == "config" else free)
     assert desk.query("SELECT * FROM rows WHERE call = 'c1'") == []
+
+
+def test_a_call_that_was_begun_before_a_reload_brings_nothing_back(desk):
+    old, new = rules(machine("5")), rules(machine("0.05"))
+    desk.ledger.define(old, "one.yaml").result(WAIT_S)
+    desk.ledger.define(new, "one.yaml").result(WAIT_S)
+    assert not isinstance(hold(desk, "c1", "0.1", old), Held)
+    assert [s.budget.limit for s in desk.admin.budgets()] == [money("0.05"), None]
