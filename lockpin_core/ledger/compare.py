@@ -1,0 +1,229 @@
+"""Compares the tables that follow from a ledger's rows with what the rows say. Knows SQL; changes nothing.
+
+What rows do not say is not compared: which alert steps were told, up to which row an account has counted, who has
+which configuration, the providers' own ids of calls.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.definitions import definition_of
+from lockpin_core.ledger.replay import Replay
+from lockpin_core.ledger.tally import Name, Tally, shown
+from lockpin_core.ledger.totals import COUNTS, FACETS, SLOT_US
+from lockpin_core.money import Money
+
+_NUMBERS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens", "raised_nano", "raised_tokens")
+_NAMES = ("budget", "scope", "subject", "window_start", "window_end", "period_ms")
+_OPEN = ("writer", "at", "usd", "tokens", "task", "background", "expires_at")
+_TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano")
+_BUDGET = ("definition", "since", "source", "removed_at")
+_DOLLARS = ("usd", "spent_nano", "held_nano", "raised_nano", "limit_nano", "estimated_nano")
+
+# Sums over the rows, from their columns alone. `estimate_nano`: a correction takes back the estimate that stood there.
+_SPENDS = "CASE WHEN kind IN ('charge', 'correction') THEN {} ELSE 0 END"
+_TAKEN = "(kind = 'correction' AND json_extract(data, '$.estimate_nano') IS NOT NULL)"
+_COUNTED = {
+    "calls": "kind = 'hold'",
+    "refused": "CASE WHEN kind = 'refusal' THEN coalesce(\"count\", 1) ELSE 0 END",
+    "uncapped": "kind = 'uncapped'",
+    "estimated_calls": f"{_SPENDS.format('coalesce(estimated, 0)')} - coalesce({_TAKEN}, 0)",
+    "unpriced_calls": _SPENDS.format("coalesce(priced = 0, 0)"),
+    **{
+        name: _SPENDS.format(f"coalesce({name}, 0)")
+        for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "tokens")
+    },
+    "spent_nano": _SPENDS.format("usd"),
+    "estimated_nano": f"{_SPENDS.format('CASE WHEN estimated THEN usd ELSE 0 END')} - "
+    f"CASE WHEN {_TAKEN} THEN json_extract(data, '$.estimate_nano') ELSE 0 END",
+}
+_FROM_ROWS = (
+    f"SELECT {', '.join(f'''coalesce("{name}", '')''' for name in FACETS)}, coalesce(held_at, at) / {SLOT_US}, "
+    f"{', '.join(f'sum({_COUNTED[name]}) AS {name}' for name in COUNTS)} FROM rows WHERE kind <> 'event' "
+    f"GROUP BY {', '.join(str(place + 1) for place in range(len(FACETS) + 1))} "
+    f"HAVING {' OR '.join(f'{name} <> 0' for name in COUNTS)}"
+)
+_FROM_TABLE = (
+    f"SELECT {', '.join(f'f."{name}"' for name in FACETS)}, t.slot, {', '.join(f't.{name}' for name in COUNTS)} "
+    f"FROM totals t LEFT JOIN facets f ON f.id = t.facet WHERE {' OR '.join(f't.{name} <> 0' for name in COUNTS)}"
+)
+
+_ONE_SIDED = (
+    f"SELECT * FROM (SELECT *, 0 AS is_kept FROM ({_FROM_ROWS}) UNION ALL SELECT *, 1 FROM ({_FROM_TABLE})) "
+    f"GROUP BY {', '.join(str(place + 1) for place in range(len(FACETS) + 1 + len(COUNTS)))} "
+    "HAVING count(*) <> 2 LIMIT 1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a table says otherwise than the rows."""
+
+    words: str
+    call: str | None = None
+    row: int | None = None
+
+
+def differences(connection: sqlite3.Connection, replay: Replay, *, is_whole: bool) -> Iterator[Difference]:
+    """List what differs after all rows were replayed. `is_whole`: no rows were taken out, so that sums are complete."""
+    yield from _writers(connection, replay)
+    yield from _accounts(connection, replay)
+    yield from _open_holds(connection, replay)
+    yield from _tasks(connection, replay)
+    yield from _budgets(connection, replay)
+    if is_whole:
+        yield from _totals(connection)
+
+
+def _writers(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = dict(replay.ends)
+    for writer, seq, digest in connection.execute("SELECT id, seq, hash FROM writers ORDER BY id"):
+        last, end = left.pop(writer, (0, None))
+        if seq > last:
+            (its_last,) = connection.execute("SELECT max(id) FROM rows WHERE writer = ?", (writer,)).fetchone()
+            row = replay.row if its_last is None else its_last
+            yield Difference(f"rows are missing at the end of writer {writer}, after row {row}", row=row)
+        elif seq != last or (end is not None and digest != end):
+            yield Difference(
+                f"the end of writer {writer} is kept as seq {seq}, and its rows end otherwise at seq {last}"
+            )
+    for writer in left:
+        yield Difference(f"writer {writer} has rows, and the end of its chain is not kept")
+
+
+def _accounts(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    steps = _steps(connection)
+    left = dict(replay.accounts)
+    columns = ", ".join((*_NAMES, *_NUMBERS, "reset_row"))
+    for account, *found in connection.execute(f"SELECT id, {columns} FROM accounts ORDER BY id"):
+        try:
+            tally = left.pop(account, None) or Tally(account, Name.parse(account))
+        except ValueError:
+            yield Difference(f'"{account}" is no account')
+            continue
+        tally.expire(replay.at)
+        yield from _compared(shown(account), _NAMES, found, _names(tally))
+        mine = steps.pop(account, {})
+        yield from _compared(shown(account), _NUMBERS, found[len(_NAMES) :], _numbers(tally, mine, replay.at))
+        yield from _compared(shown(account), ("reset_row",), found[-1:], (tally.reset_row,))
+        yield from _step_differences(tally, mine, replay.at)
+    for account in left:
+        yield Difference(f"{shown(account)}: it is missing, and its rows know it")
+    for account in steps:
+        yield Difference(f"{shown(account)}: it has steps, and is not there")
+
+
+def _steps(connection: sqlite3.Connection) -> dict[str, dict[int, list[int]]]:
+    found: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    sql = "SELECT account, leaves_at, spent_nano, spent_tokens, raised_nano FROM steps"
+    for account, leaves, *amounts in connection.execute(sql):
+        found[account][leaves] = amounts
+    return found
+
+
+def _names(tally: Tally) -> Sequence[object]:
+    name = tally.name
+    return (name.budget, name.scope, name.subject, name.start, name.end, name.period_ms)
+
+
+def _numbers(tally: Tally, steps: Mapping[int, Sequence[int]], at: int) -> Sequence[int]:
+    """Give the sums that the table must have: steps that have left stay in it until the account changes again."""
+    sums = list(tally.numbers())
+    for usd, tokens, raised in (step for leaves, step in steps.items() if leaves <= at):
+        sums[0] += usd
+        sums[2] += tokens
+        sums[4] += raised
+    return sums
+
+
+def _step_differences(tally: Tally, steps: Mapping[int, list[int]], at: int) -> Iterator[Difference]:
+    if steps and tally.name.period_ms is None:
+        yield Difference(f"{shown(tally.id)}: it has steps, and its window does not roll")
+        return
+    there, here = {leaves: step for leaves, step in steps.items() if leaves > at}, tally.steps
+    for leaves in sorted({*there, *here}):  # a step of nothing is none
+        columns = ("spent_nano", "spent_tokens", "raised_nano")
+        what = f"{shown(tally.id)}, what leaves at {leaves}"
+        yield from _compared(what, columns, there.get(leaves, (0, 0, 0)), here.get(leaves, (0, 0, 0)))
+
+
+def _open_holds(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = dict(replay.open)
+    columns = ", ".join(f'"{name}"' for name in _OPEN)
+    for call, accounts, *found in connection.execute(f"SELECT call, accounts, {columns} FROM open_holds ORDER BY call"):
+        held = left.pop(call, None)
+        if held is None:
+            yield Difference(f"call {call}: it is kept as open, and its rows say that it is not", call)
+            continue
+        told = (held.writer, held.at, held.usd, held.tokens, held.task, int(held.until is not None), held.until)
+        yield from _compared(f"the open hold of call {call}", _OPEN, found, told, call)
+        if _listed(accounts) != sorted(held.accounts):
+            yield Difference(f"the open hold of call {call}: it is on other accounts than its rows say", call)
+    for call in left:
+        yield Difference(f"call {call}: its hold is open, and is not kept", call)
+
+
+def _listed(text: str) -> object:
+    try:
+        return sorted(json.loads(text))
+    except (TypeError, ValueError):
+        return None
+
+
+def _tasks(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = dict(replay.tasks)
+    columns = ", ".join(f'"{name}"' for name in _TASK)
+    for task, *found in connection.execute(f"SELECT name, {columns} FROM tasks ORDER BY name"):
+        told = left.pop(task, None)
+        if told is None:
+            yield Difference(f'task "{task}": it is there, and no row knows it')
+        else:
+            yield from _compared(f'task "{task}"', _TASK, found, told.state())
+    for task in left:
+        yield Difference(f'task "{task}": it is missing, and its rows know it')
+
+
+def _budgets(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = dict(replay.definitions)
+    for name, *found in connection.execute(f"SELECT name, {', '.join(_BUDGET)} FROM budgets ORDER BY name"):
+        told = left.pop(name, None)
+        if told is None:
+            yield Difference(f'the definition of budget "{name}" is there, and no row knows it')
+        else:
+            definition = encode(definition_of(told.budget))
+            values = (definition, told.since, told.source, told.removed_at)
+            yield from _compared(f'the definition of budget "{name}"', _BUDGET, found, values)
+    for name in left:
+        yield Difference(f'the definition of budget "{name}" is missing, and its rows know it')
+
+
+def _totals(connection: sqlite3.Connection) -> Iterator[Difference]:
+    found = connection.execute(_ONE_SIDED).fetchone()
+    if found is not None:
+        facet, slot, sums, is_kept = found[: len(FACETS)], found[len(FACETS)], found[len(FACETS) + 1 : -1], found[-1]
+        who = ", ".join(f"{name} {value}" for name, value in zip(FACETS, facet, strict=True) if value)
+        told = ", ".join(f"{name} {_said(name, sum_)}" for name, sum_ in zip(COUNTS, sums, strict=True) if sum_)
+        words = "are kept, and not what its rows say" if is_kept else "are what its rows say, and are not kept"
+        yield Difference(f"the totals of quarter hour {slot} of {who}: {told} {words}")
+
+
+def _compared(
+    what: str, columns: Sequence[str], found: Sequence[Any], told: Sequence[Any], call: str | None = None
+) -> Iterator[Difference]:
+    for column, here, there in zip(columns, found, told, strict=False):
+        if here != there:
+            shown_here, shown_there = _said(column, here), _said(column, there)
+            yield Difference(f"{what}: {column} is {shown_here}, and its rows say {shown_there}", call)
+
+
+def _said(column: str, value: object) -> str:
+    if column in _DOLLARS and isinstance(value, int):
+        return f"${Money(value).exact()}"
+    return "nothing" if value is None else f"{value}"

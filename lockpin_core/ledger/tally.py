@@ -1,0 +1,259 @@
+"""What rows alone make of one account, one open call, one task, one budget. Pure: knows no SQL and no files.
+
+An account's id says all that there is to know of it: budget, scope, subject and window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from lockpin_core.budgets import Budget
+from lockpin_core.clock import micros
+from lockpin_core.ledger.accounts import Balance, TaskTerms, has_room
+from lockpin_core.ledger.definitions import budget_of, definition_of
+from lockpin_core.money import Money
+from lockpin_core.windows import leaves_at
+
+SEPARATOR = "\x1f"
+_DAY_US = 24 * 3600 * 10**6
+_NEVER = 2**63
+_HOUR_MS = 3_600_000
+_BY_USE = TaskTerms("lifetime", None, None, closed=False)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call whose hold is not resolved yet."""
+
+    at: int
+    usd: int
+    tokens: int
+    accounts: tuple[str, ...]
+    writer: str
+    task: str
+    machine: str
+    provider: str
+    model: str
+    until: int | None = None  # deferred: charged then
+
+    def state(self) -> list[object]:
+        """Give everything as JSON-ready data."""
+        facts = [self.writer, self.task, self.machine, self.provider, self.model]
+        return [self.at, self.usd, self.tokens, list(self.accounts), *facts, self.until]
+
+    @classmethod
+    def of(cls, state: Sequence[Any]) -> OpenCall:
+        """Read back what `state` gave."""
+        at, usd, tokens, accounts, *rest = state
+        return cls(at, usd, tokens, tuple(accounts), *rest)
+
+
+@dataclass(slots=True)
+class Task:
+    """A task's terms, and what it has spent over all its time."""
+
+    terms: TaskTerms = _BY_USE
+    created: int | None = None
+    spent_nano: int = 0
+
+    def state(self) -> list[object]:
+        """Give everything as JSON-ready data."""
+        terms = self.terms
+        return [terms.window, terms.limit_nano, terms.limit_tokens, terms.closed, self.created, self.spent_nano]
+
+    @classmethod
+    def of(cls, state: Sequence[Any]) -> Task:
+        """Read back what `state` gave."""
+        window, limit_nano, limit_tokens, closed, created, spent_nano = state
+        return cls(TaskTerms(window, limit_nano, limit_tokens, closed=closed), created, spent_nano)
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A budget's last definition; `removed_at` None: it is in force."""
+
+    budget: Budget
+    since: int
+    source: str
+    removed_at: int | None = None
+
+    def state(self) -> list[object]:
+        """Give everything but the name as JSON-ready data."""
+        return [definition_of(self.budget), self.since, self.source, self.removed_at]
+
+    @classmethod
+    def of(cls, name: str, state: Sequence[Any]) -> Defined:
+        """Read back what `state` gave."""
+        definition, since, source, removed_at = state
+        return cls(budget_of(name, definition), since, source, removed_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What an account's id says. Both ends None: lifetime or rolling, the latter with a period."""
+
+    budget: str
+    scope: str
+    subject: str
+    window: str
+    start: int | None
+    end: int | None
+    period_ms: int | None
+
+    @classmethod
+    def parse(cls, account: str) -> Name:
+        """Read an id. Raises ValueError where it is none."""
+        budget, rest = account.split(SEPARATOR, 1)
+        scope, rest = rest.split(SEPARATOR, 1)
+        subject, window = rest.rsplit(SEPARATOR, 1)
+        if window.startswith("~"):
+            return cls(budget, scope, subject, window, None, None, int(window[1:]))
+        if not window:
+            return cls(budget, scope, subject, window, None, None, None)
+        start, _, end = window.partition("/")
+        begins = _instant(start)
+        return cls(budget, scope, subject, window, begins, _instant(end) if end else begins + _DAY_US, None)
+
+
+def shown(account: str) -> str:
+    """Write an account's id for people."""
+    try:
+        name = Name.parse(account)
+    except ValueError:
+        return f'account "{account}"'
+    if name.period_ms is None:
+        window = f" in {name.window}" if name.window else ""
+    elif name.period_ms % _HOUR_MS == 0:
+        window = f" in the last {name.period_ms // _HOUR_MS}h"
+    else:
+        window = f" in the last {timedelta(milliseconds=name.period_ms)}"
+    return f'budget "{name.budget}" of {name.scope} "{name.subject}"{window}'
+
+
+def amount(usd: int, tokens: int) -> str:
+    """Write an amount for people."""
+    return f"${Money(usd).exact()} and {tokens:,} tokens"
+
+
+@dataclass(slots=True)
+class Tally:
+    """An account counted up. The limits in force are put to it by whoever knows them, until they may have changed."""
+
+    id: str
+    name: Name
+    balance: Balance = field(default_factory=Balance)
+    reset_row: int = 0  # up to which a reset has taken off
+    steps: dict[int, list[int]] = field(default_factory=dict)  # rolling: leaves at → nano, tokens, raised nano
+    first_leaves_at: int = _NEVER
+    budget: Budget | None = None  # as it is in force; None: it is not
+    fault: str = ""  # why the budget in force does not lead to this account
+    generation: int = -1  # of the definitions that these two follow from
+
+    def contains(self, at: int) -> bool:
+        """Say whether an instant lies in the account's window."""
+        name = self.name
+        return name.start is None or name.end is None or name.start <= at < name.end
+
+    def fits(self, usd: int, tokens: int) -> bool:
+        """Say whether an amount passes no enforced limit."""
+        return self.budget is None or has_room(self.budget, self.balance, usd, tokens)
+
+    def is_over(self) -> bool:
+        """Say whether it stands above an enforced limit."""
+        b, budget = self.balance, self.budget
+        if budget is None or not budget.enforce:
+            return False
+        if budget.limit is not None and b.spent_nano + b.held_nano > budget.limit.nano + b.raised_nano:
+            return True
+        limit = budget.limit_tokens
+        return limit is not None and b.spent_tokens + b.held_tokens > limit + b.raised_tokens
+
+    def spend(self, held_at: int, at: int, usd: int, tokens: int) -> None:
+        """Add what a hold taken at `held_at` cost. In a rolling window it may have left already."""
+        if self.name.period_ms is not None:
+            self.add_step(leaves_at(held_at, self.name.period_ms), at, usd, tokens, 0)
+        else:
+            self.balance.spent_nano += usd
+            self.balance.spent_tokens += tokens
+
+    def add_step(self, leaves: int, at: int, usd: int, tokens: int, raised: int) -> None:
+        """Add what leaves a rolling window at an instant."""
+        if leaves <= at:
+            return
+        step = self.steps.setdefault(leaves, [0, 0, 0])
+        balance = self.balance
+        for place, amount in enumerate((usd, tokens, raised)):
+            step[place] += amount
+        balance.spent_nano, balance.spent_tokens = balance.spent_nano + usd, balance.spent_tokens + tokens
+        balance.raised_nano += raised
+        self.first_leaves_at = min(self.first_leaves_at, leaves)
+
+    def expire(self, at: int) -> None:
+        """Let go of what has left a rolling window."""
+        if self.first_leaves_at > at:
+            return
+        balance = self.balance
+        for leaves in [leaves for leaves in self.steps if leaves <= at]:
+            usd, tokens, raised = self.steps.pop(leaves)
+            balance.spent_nano, balance.spent_tokens = balance.spent_nano - usd, balance.spent_tokens - tokens
+            balance.raised_nano -= raised
+        self.first_leaves_at = min(self.steps, default=_NEVER)
+
+    def reset(self, row: int, usd: int, tokens: int) -> None:
+        """Take off what was spent. Raises ValueError where a rolling window has spent another amount."""
+        self.reset_row = row
+        if self.name.period_ms is not None:
+            if (usd, tokens) != (self.balance.spent_nano, self.balance.spent_tokens):
+                raise ValueError("what is taken off is not what was spent")
+            self.steps = {leaves: [0, 0, raised] for leaves, (_, _, raised) in self.steps.items() if raised}
+            self.first_leaves_at = min(self.steps, default=_NEVER)
+        self.balance.spent_nano -= usd
+        self.balance.spent_tokens -= tokens
+
+    def forget_raises(self) -> None:
+        """Take back what was added to the limit."""
+        self.balance.raised_nano = self.balance.raised_tokens = 0
+        self.steps = {leaves: [usd, tokens, 0] for leaves, (usd, tokens, _) in self.steps.items() if usd or tokens}
+        self.first_leaves_at = min(self.steps, default=_NEVER)
+
+    def spent(self) -> tuple[int, int]:
+        """Give what was spent, in nanodollars and in tokens."""
+        return self.balance.spent_nano, self.balance.spent_tokens
+
+    def words(self) -> str:
+        """Say how it stands to its limits."""
+        b, budget, parts = self.balance, self.budget, []
+        if budget is not None and budget.limit is not None:
+            limit = Money(budget.limit.nano + b.raised_nano).exact()
+            parts.append(f"${limit} with ${Money(b.spent_nano).exact()} spent and ${Money(b.held_nano).exact()} held")
+        if budget is not None and budget.limit_tokens is not None:
+            tokens = budget.limit_tokens + b.raised_tokens
+            parts.append(f"{tokens:,} tokens with {b.spent_tokens:,} spent and {b.held_tokens:,} held")
+        return f"{shown(self.id)}: {'; '.join(parts)}"
+
+    def numbers(self) -> tuple[int, ...]:
+        """Give the six sums in the order of the table's columns."""
+        b = self.balance
+        return (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
+
+    def state(self) -> dict[str, object]:
+        """Give everything but the limits as JSON-ready data."""
+        steps = [[leaves, *step] for leaves, step in sorted(self.steps.items())]
+        return {"numbers": list(self.numbers()), "reset_row": self.reset_row, "steps": steps}
+
+    @classmethod
+    def of(cls, account: str, state: Mapping[str, Any]) -> Tally:
+        """Read back what `state` gave."""
+        steps = {leaves: list(step) for leaves, *step in state["steps"]}
+        balance, first = Balance(*state["numbers"]), min(steps, default=_NEVER)
+        return cls(account, Name.parse(account), balance, state["reset_row"], steps, first)
+
+
+def _instant(text: str) -> int:
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone")
+    return micros(when)
