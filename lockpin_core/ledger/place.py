@@ -124,12 +124,14 @@ class Watch:
     """Notices that the files behind an open connection were replaced or deleted.
 
     SQLite keeps its descriptors open, so the inodes seen right after opening cannot be given to other files meanwhile.
-    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it. A
-    ledger reached through a link counts as replaced when the link leads elsewhere.
+    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it; and its
+    index, which holds the locks: with a new one beside the old, two processes would write at once. A ledger reached through a link counts as replaced when the link leads elsewhere.
     """
 
     def __init__(self, path: Path) -> None:
-        self._parts = (("file", str(path)), ("log", str(log_of(path))))
+        log = log_of(path)
+        index = log.with_name(log.name.removesuffix("-wal") + "-shm")
+        self._parts = (("file", str(path)), ("log", str(log)), ("index", str(index)))
         self._seen = tuple(_look(part, name) for part, name in self._parts)
 
     def check(self) -> None:

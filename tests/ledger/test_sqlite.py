@@ -202,9 +202,10 @@ def test_a_ledger_deleted_or_replaced_while_open_is_out_of_reach(desk, replaced)
     assert seen(desk)["daily"] == ("0.2", "0")
 
 
-def test_a_deleted_log_is_noticed(desk):
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_deleted_log_or_its_index_is_noticed(desk, end):
     hold(desk, "c1", "0.3")
-    log = Path(f"{desk.path}-wal")
+    log = Path(f"{desk.path}{end}")
     log.rename(log.with_name("away"))
     with pytest.raises(LedgerUnavailable):
         hold(desk, "c2", "0.3")

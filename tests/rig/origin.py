@@ -5,11 +5,17 @@ witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type"
 "gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "repeat"}; without it the origin answers
 like a provider, reporting the request's whole output limit as used. `head_gate`, `body_gate` and `gate` are files that
 the client makes before the origin sends the head, the first chunk, or the second; `lockstep` is one that grows by a
-byte for each chunk that the client has.
+byte for each chunk that the client has; `wait_s` is how long the head is kept back.
+
+With `--bills` it is also the witness of what a provider would bill: an order's `bill` says {"input", "output" (of the
+whole reply), "skip" (chunks before the first that has output), "each" (tokens of output a chunk), …}. A line is written
+when such a call has come and one more when it has ended, with the output up to there: a stream that was cut is billed
+for what was sent, a whole reply in full.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import sqlite3
 import ssl
@@ -20,8 +26,10 @@ from pathlib import Path
 
 
 class Origin:
-    def __init__(self, log: Path, data: Path, ledger: Path | None) -> None:
+    def __init__(self, log: Path, data: Path, ledger: Path | None, bills: Path | None = None) -> None:
         self.log, self.data, self.ledger = log.open("a", buffering=1), data, ledger
+        self.bills = None if bills is None else bills.open("a", buffering=1)
+        self.numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -45,7 +53,14 @@ class Origin:
         order = json.loads(headers.get("x-origin", "null"))
         if order is None:
             order = plain_answer(path, body)
-        return await self.answer(order, reader, writer)
+        if self.bills is None or "bill" not in order:
+            return await self.answer(order, reader, writer)
+        order["bill"] |= {"number": next(self.numbers), "ended": False}
+        self.bills.write(json.dumps(order["bill"]) + "\n")
+        try:
+            return await self.answer(order, reader, writer)
+        finally:
+            self.bills.write(json.dumps(billed(order)) + "\n")
 
     def note(self, entry: dict) -> None:
         entry |= {"at": time.time(), "open_holds": self.open_holds()}
@@ -69,6 +84,7 @@ class Origin:
             return False
         if "head_gate" in order:
             await wait_for(Path(order["head_gate"]).exists, reader)
+        await asyncio.sleep(order.get("wait_s", 0))
         if "before" in order:
             writer.write(order["before"].encode())
             await writer.drain()
@@ -111,6 +127,9 @@ class Origin:
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             await writer.drain()
             sent += len(piece)
+            order["sent"] = index + 1
+            if "bill" in order and reader.at_eof():
+                return False  # a provider stops when nobody listens
             if index == 0 and "gate" in order:
                 await wait_for(Path(order["gate"]).exists, reader)
             if "lockstep" in order:
@@ -120,6 +139,15 @@ class Origin:
         writer.write(f"0\r\n{trailer}\r\n".encode())
         await writer.drain()
         return True
+
+
+def billed(order: dict) -> dict:
+    """Give a bill with the output that was made before the exchange ended."""
+    bill = order["bill"]
+    if "chunk" not in order:
+        return bill | {"ended": True}
+    made = max(0, order.get("sent", 0) - bill["skip"]) * bill["each"]
+    return bill | {"ended": True, "output": min(bill["output"], made)}
 
 
 async def wait_for(condition: Callable[[], bool], reader: asyncio.StreamReader) -> None:
@@ -166,12 +194,13 @@ async def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--ledger", type=Path)
     parser.add_argument("--cert", type=Path)
+    parser.add_argument("--bills", type=Path)
     told = parser.parse_args()
     context = None
     if told.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(told.cert)
-    origin = Origin(told.log, told.data, told.ledger)
+    origin = Origin(told.log, told.data, told.ledger, told.bills)
     server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, ssl=context, limit=1 << 20)
     print(server.sockets[0].getsockname()[1], flush=True)
     reader = asyncio.StreamReader()

@@ -93,12 +93,15 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def origin(folder: Path, *, ledger: Path | None = None, cert: Path | None = None) -> Iterator[Origin]:
+def origin(
+    folder: Path, *, ledger: Path | None = None, cert: Path | None = None, bills: Path | None = None
+) -> Iterator[Origin]:
     log = folder / f"origin-{time.monotonic_ns()}.jsonl"
     log.touch()
     command = [sys.executable, str(RIG / "origin.py"), "--log", str(log), "--data", str(DATA)]
     command += ["--ledger", str(ledger)] if ledger else []
     command += ["--cert", str(cert)] if cert else []
+    command += ["--bills", str(bills)] if bills else []
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Origin(int(process.stdout.readline()), log, process)
@@ -126,11 +129,26 @@ def proxy(
     addons: Path | None = None, environment: dict | None = None, home: Path | None = None,
 ) -> Iterator[Proxy]:  # fmt: skip
     """Run Lockpin until the block ends; `kind` is "mitmdump" or "up"; `addons` is another entry script's path."""
+    found = launch(
+        folder, config, kind=kind, arguments=arguments, addons=addons, environment=environment, home=home
+    )  # fmt: skip
+    try:
+        until(lambda: _is_up(found))
+        yield found
+    finally:
+        end(found.process)
+
+
+def launch(
+    folder: Path, config: str = "", *, kind: str = "mitmdump", arguments: tuple[str, ...] = (),
+    addons: Path | None = None, environment: dict | None = None, home: Path | None = None,
+) -> Proxy:  # fmt: skip
+    """Start Lockpin as `proxy` does, and give it before it listens; whoever asks for it ends it."""
     home = home or make_home(folder)
     port = free_port()
     settings = home / "lockpin.yaml"
     settings.write_text(config)
-    log = home / "printed.txt"
+    log = home / f"printed-{port}.txt"
     if kind == "mitmdump":
         entry = addons or ROOT / "addons" / "lockpin.py"
         command = [str(Path(sys.executable).with_name("mitmdump")), "-s", str(entry), "-p", str(port)]
@@ -150,18 +168,18 @@ def proxy(
     variables |= environment or {}
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=variables, cwd=home)
-    found = Proxy(port, home, process, log, home / ".local/share/lockpin/ledger.sqlite3")
-    try:
-        until(lambda: _is_up(found))
-        yield found
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    return Proxy(port, home, process, log, home / ".local/share/lockpin/ledger.sqlite3")
+
+
+def end(process: subprocess.Popen, patience_s: float = 10) -> None:
+    """End a process, by SIGTERM where that is enough."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _is_up(found: Proxy) -> bool:

@@ -1,0 +1,188 @@
+"""A process with a ledger of its own on a shared file, which does what it is told: one JSON order a line.
+
+Started as `crashtest_teller.py`; prints one JSON answer for each order, and ends with its standard input. Holds have
+the task's own budget and one of the machine, with the limits that the order `open` says.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lockpin_core.budgets import Budget, Standing
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms, Void
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.protocol import Held, Rules
+from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit
+from lockpin_core.windows import Window
+
+WAIT_S = 60
+LANES = 8
+_UNITS = frozenset({Unit.INPUT, Unit.OUTPUT})
+_LIFETIME = Window("lifetime")
+
+
+class Teller:
+    """Carries out orders on one ledger at a time."""
+
+    def __init__(self) -> None:
+        self.books: SqliteLedger
+        self.rules: Rules
+        self.resting = threading.Event()
+
+    def open(self, path: str, limits: dict[str, int]) -> dict[str, Any]:
+        """Open a ledger under limits in nanodollars: of each task, and of the machine in all."""
+        self.rules = Rules(
+            (Budget("all", "machine", _LIFETIME, Money(limits["all"]), enforce=True),),
+            Budget("task", "task", _LIFETIME, Money(limits["task"]), enforce=True, own=True),
+        )
+        self.books = SqliteLedger(Path(path), clock=utc_now, new_id=new_id, fault=_tell_fault)
+        self.books.define(self.rules, "crashtest").result(WAIT_S)
+        return {"writer": self.books.writer_id}
+
+    def stop(self) -> dict[str, Any]:
+        """Close the ledger."""
+        self.books.stop()
+        return {}
+
+    def hold(self, names: list[str], nano: int, task: str = "t") -> dict[str, Any]:
+        """Hold an amount for each of some calls, all at once."""
+        futures = [self.books.hold(_call(name, nano, task), self.rules) for name in names]
+        return {"answers": [_answer(future) for future in futures]}
+
+    def settle(self, names: list[str], nano: int) -> dict[str, Any]:
+        """Charge an amount for each of some calls; `first`: how many had no resolution before."""
+        futures = [self.books.settle(name, _charge(nano)) for name in names]
+        return {"first": sum(future.result(WAIT_S).first for future in futures)}
+
+    def freeze(self, name: str, nano: int) -> dict[str, Any]:
+        """Ask for a hold that does not fit, and stop this very process while its transaction is open."""
+
+        def smaller(standings: tuple[Standing, ...]) -> None:
+            # To this very thread: another one would take a moment to stop it, and it would commit meanwhile.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+        return {"answer": _answer(self.books.hold(_call(name, nano, "t"), self.rules, smaller))}
+
+    def mix(self, name: str, count: int, seed: int, tasks: int) -> dict[str, Any]:
+        """Play calls of every kind of end on some tasks, several at once; give what each task was charged."""
+        lots = random.Random(seed)
+        plans = [
+            (f"{name}-{n}", f"t{lots.randrange(tasks)}", lots.randint(1, 1000), lots.random()) for n in range(count)
+        ]
+        with ThreadPoolExecutor(LANES) as lanes:
+            ends = list(lanes.map(lambda plan: self._play(*plan), plans))
+        charged: Counter[str] = Counter()
+        for task, _, nano in ends:
+            charged[task] += nano
+        return {"charged": charged, "ends": Counter(end for _, end, _ in ends)}
+
+    def _play(self, name: str, task: str, nano: int, lot: float) -> tuple[str, str, int]:
+        """Run one call; give its task, how it ended and what it was charged."""
+        future = self.books.hold(_call(name, nano, task), self.rules)
+        if lot < 0.1:
+            given_up = future.cancel()
+            if not given_up:
+                future.result(WAIT_S)
+            self.books.cancel(name)
+            return task, "cancelled", 0
+        if not isinstance(future.result(WAIT_S), Held):
+            return task, "short", 0
+        if lot < 0.2:
+            first = self.books.void(name, Void("not_sent")).result(WAIT_S).first
+            return task, "voided" if first else "resolved twice", 0
+        cost = int(nano * lot)
+        first = self.books.settle(name, _charge(cost)).result(WAIT_S).first
+        if lot > 0.9 and self.books.settle(name, _charge(nano)).result(WAIT_S).first:
+            return task, "resolved twice", cost
+        return task, "charged" if first else "resolved twice", cost
+
+    def work(self, name: str) -> dict[str, Any]:
+        """Hold and settle on several lanes until `rest`; give what each call came to."""
+        self.resting.clear()
+        with ThreadPoolExecutor(LANES) as lanes:
+            told = list(lanes.map(self._lane, [f"{name}-{n}" for n in range(LANES)]))
+        charged = {call: nano for lane, _ in told for call, nano in lane.items()}
+        return {"charged": charged, "refused": [call for _, refused in told for call in refused]}
+
+    def _lane(self, name: str) -> tuple[dict[str, int], list[str]]:
+        charged: dict[str, int] = {}
+        refused: list[str] = []
+        number = 0
+        while not self.resting.is_set():
+            number += 1
+            call = f"{name}-{number}"
+            if _answer(self.books.hold(_call(call, 1000, name), self.rules)) != "Held":
+                refused.append(call)
+                time.sleep(0.01)
+                continue
+            charged[call] = number % 1000
+            assert self.books.settle(call, _charge(charged[call])).result(WAIT_S).first
+        return charged, refused
+
+
+def _answer(future: Future[Any]) -> str:
+    try:
+        return type(future.result(WAIT_S)).__name__
+    except LedgerUnavailable:
+        return "LedgerUnavailable"
+
+
+def _call(name: str, nano: int, task: str) -> Call:
+    return Call(
+        id=name, payers=Payers(task, "m"), provider="openai", host="api.openai.com", wire="openai_chat",
+        model="gpt-5.5", asked_model="gpt-5.5", client="curl/8", streamed=False,
+        quote=Quote(Money(nano), 100, Ceiling(50, 50, _UNITS, _UNITS, {})), terms=Terms(), output_limit=50,
+        limit_set=False, billing="metered", price_date="2026-10-01", rates={"input": "1", "output": "5"},
+    )  # fmt: skip
+
+
+def _charge(nano: int) -> Charge:
+    return Charge(Money(nano), {Unit.INPUT: 5, Unit.OUTPUT: 10}, 15, "gpt-5.5", None)
+
+
+def _tell_fault(code: str, reason: str) -> None:
+    _print({"fault": code})
+
+
+def _print(told: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")  # in one piece: two threads print
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Carry out orders; `work` runs beside the ones after it, up to `rest`, which is answered by what it did."""
+    teller = Teller()
+    with ThreadPoolExecutor(1) as aside:
+        working: Future[dict[str, Any]] | None = None
+        for line in sys.stdin:
+            order = json.loads(line)
+            what = order.pop("do")
+            if what == "work":
+                working = aside.submit(teller.work, **order)
+                continue
+            if what == "rest":
+                teller.resting.set()
+                assert working is not None
+                answer = working.result(WAIT_S)
+            else:
+                answer = getattr(teller, what)(**order)
+            _print(answer)
+        teller.resting.set()
+
+
+if __name__ == "__main__":
+    main()
