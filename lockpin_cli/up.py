@@ -35,6 +35,7 @@ SHOWN = {
     "timezone": ("ZONE", "UTC"),
     "charge_failed": ("true|false", "true"),
     "max_request_mb": ("MB", "64"),
+    "drain": ("DURATION", "60s"),
     "task_default": ("NAME", "default"),
     "task_budget_usd": ("USD", "no limit"),
     "task_from_session": ("true|false", "true"),
@@ -74,7 +75,7 @@ def up(
     workers: Annotated[int, typer.Option(hidden=True)] = 1,
     config: ConfigOption = None,
 ) -> None:
-    """Start the proxy. Ctrl-C stops it.
+    """Start the proxy. Ctrl-C stops it: running calls may end within `drain`; again ends at once.
 
     Example: lockpin up --port 8080 --daily-usd 10
     """

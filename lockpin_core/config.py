@@ -140,6 +140,10 @@ class Config:
         """Give the budget of a task that has none by command."""
         return own_budget(self.task.budget_usd, self.task.alert_at, self.timezone)
 
+    def files(self) -> tuple[Path, ...]:
+        """Give every file that this was read from."""
+        return () if self.file is None else (self.file,)
+
 
 def usual_places() -> Places:
     """Give the folders that this system keeps for a user's configuration and data."""
@@ -166,8 +170,19 @@ def load(
     """
     places = places or usual_places()
     file = find_file(path, env=env, places=places)
-    tree = Table(Where(FILE_NAME, 1)) if file is None else read(_content(file), str(file))
-    return _config(section(tree, _TOP, options=_options(options or {})), file, places)
+    return parse(None if file is None else content(file), file, options=options, places=places)
+
+
+def parse(
+    words: str | None,
+    file: Path | None,
+    *,
+    options: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> Config:
+    """Read a configuration from a file's content; None: there is no file. Raises ConfigError."""
+    tree = Table(Where(FILE_NAME, 1)) if words is None else read(words, str(file))
+    return _config(section(tree, _TOP, options=_options(options or {})), file, places or usual_places())
 
 
 def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> Path | None:
@@ -179,16 +194,17 @@ def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> P
     return next((file for file in usual if file.exists()), None)
 
 
-def _content(file: Path) -> str:
+def content(file: Path) -> str:
+    """Read a file's text. Raises ConfigError."""
     try:
-        content = file.read_bytes()
+        raw = file.read_bytes()
     except OSError as error:
         words = f"cannot be read: {error.strerror}; the path of a YAML file is allowed"
         raise ConfigError(f"{masked_keys(str(file))}: {words}") from error
     try:
-        return content.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line = raw.count(b"\n", 0, error.start) + 1
         raise located(str(file), line, "is not UTF-8 text") from error
 
 
@@ -227,7 +243,7 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
         charge_failed=top.get("charge_failed", truth, True),
         on_fault=top.get("on_fault", built(one_of("block", "allow"), "block"), "block"),
         max_request_mb=top.get("max_request_mb", whole(1, 4096), 64),
-        drain_ms=top.get("drain", built(duration_ms, 60_000), 60_000),
+        drain_ms=top.get("drain", duration_ms, 60_000),
     )
 
 

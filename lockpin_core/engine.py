@@ -21,7 +21,7 @@ from lockpin_core.budgets import Standing
 from lockpin_core.call import Call, Charge, Outcome, Parsed, Payers, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
-from lockpin_core.errors import LedgerUnavailable, WireError
+from lockpin_core.errors import LedgerUnavailable, LockpinError, WireError
 from lockpin_core.ladder import room, rungs
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short, Smaller
@@ -91,8 +91,8 @@ class Engine:
             return self.refuse(incoming, words, wire, model=_shown(refused.model or ""))
         except WireError as error:
             return self.refuse(incoming, refusal(error.code, str(error)), wire)
-        except LedgerUnavailable:
-            fault = "the ledger cannot be written just now, so no limit can be kept; the call was not sent"
+        except LedgerUnavailable as error:
+            fault = f"{error}; without it no limit can be kept, so the call was not sent"
             return self.refuse(incoming, refusal("ledger_unavailable", fault), wire)
 
     async def in_force(self, machine: str) -> tuple[Standing, ...]:
@@ -124,7 +124,7 @@ class Engine:
     async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
         try:
             priced = await self._price(incoming, wire)
-            set_limit = limit_to_set(priced, self._config, capped=await self._is_capped(incoming, priced.model.id))
+            set_limit = limit_to_set(priced, self._config, capped=await self._gets_limit(incoming, priced.model.id))
             call = priced.call(set_limit)
         except (Refused, WireError) as fault:
             model = fault.model if isinstance(fault, Refused) else None
@@ -180,12 +180,18 @@ class Engine:
 
     async def _ask(self, call: Call, smaller: Smaller) -> Held | Short | Closed:
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
+        holding = self._ledger.hold(call, self._rules, smaller)
         try:
-            return await answer_of(self._ledger.hold(call, self._rules, smaller))
+            return await answer_of(holding)
         except LedgerUnavailable:
             raise
-        except BaseException:
+        except BaseException as error:
             self._ledger.cancel(call.id)
+            if _failed_by(holding, error):
+                what = str(error) if isinstance(error, LockpinError) else type(error).__name__
+                raise Refused(
+                    "reserve_failed", f"the amount could not be held ({what}); the call was not sent", model=call.model
+                ) from error
             raise
 
     async def _admit_or_cancel(self, priced: Priced, answer: Held) -> Admitted:
@@ -262,6 +268,13 @@ class Engine:
         standings: tuple[Standing, ...] = await answer_of(look)
         return has_limit(standings)
 
+    async def _gets_limit(self, incoming: Incoming, model: str) -> bool:
+        """Say whether to set an output limit. A ledger out of reach leaves the question to its hold."""
+        try:
+            return await self._is_capped(incoming, model)
+        except LedgerUnavailable:
+            return False
+
     def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Future[Resolved]:
         """Charge or void a call that has ended; the first resolution of a hold wins."""
         call = admitted.held.call
@@ -285,6 +298,11 @@ class Engine:
     def cancel(self, call_id: str) -> None:
         """Take off a hold that may have been taken for a call that was not sent."""
         self._ledger.cancel(call_id)
+
+
+def _failed_by[T](asked: Future[T], error: BaseException) -> bool:
+    """Say whether an error is the ledger's answer, as against something that befell the one who waited for it."""
+    return asked.done() and not asked.cancelled() and asked.exception() is error
 
 
 def _shown(text: str) -> str:

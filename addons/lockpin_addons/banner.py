@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ class Start:
     standings: Sequence[Standing]  # of this machine and the default task, raises included
     warnings: Sequence[str]
     by_command: bool  # started by `lockpin up`, not by mitmdump
+
+
+def say(line: str) -> None:
+    """Print one line of ours; a terminal that is gone stops nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"lockpin: {' '.join(line.split())}", flush=True)
 
 
 def start_block(start: Start) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
@@ -11,25 +12,31 @@ from pathlib import Path
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
+from mitmproxy.options import Options
 
 from lockpin_addons import guard, lean, mends, options, quiet
 from lockpin_addons.banner import Start, start_block
+from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
 from lockpin_addons.layers import Policy, Tunnels
-from lockpin_addons.serve import Health
+from lockpin_addons.reload import LOOK_S, Reloader, Source
+from lockpin_addons.serve import LEDGER_AWAY, Health
 from lockpin_addons.tap import Tap
+from lockpin_addons.terms import InForce, Terms, make_terms
 from lockpin_addons.trip import Trip
 from lockpin_core.clock import new_id, utc_now
-from lockpin_core.config import Config, load, option_names
-from lockpin_core.engine import Engine
-from lockpin_core.ledger.protocol import Rules
+from lockpin_core.config import Config, content, find_file, option_names, parse, usual_places
+from lockpin_core.errors import LockpinError
+from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.writer import deliver_here
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.providers import Providers
 
 NAME = "lockpin"
+CONFIG_OPTION = "lockpin_config"
+DEFINE_WAIT_S = 10  # for the ledger's first answer
 
 
 class StartError(Exception):
@@ -44,44 +51,80 @@ class Lockpin:
     name = NAME
 
     def __init__(self) -> None:
-        self.config: Config | None = None
-        self.prices: PriceTable | None = None
-        self.engine: Engine | None = None
+        self.in_force: InForce | None = None
+        self.reloader: Reloader | None = None
+        self.drain: Drain | None = None
         self.by_command = False
+        self._watching: asyncio.Task[None] | None = None
 
     def load(self, loader: Loader) -> None:
         """Declare our options: every scalar of the configuration by its path."""
-        loader.add_option("lockpin_config", str, "", "Lockpin's configuration file")
+        loader.add_option(CONFIG_OPTION, str, "", "Lockpin's configuration file")
         for name in option_names():
             loader.add_option(options.PREFIX + name, str, "", f"Lockpin: {name} (see lockpin.yaml)")
 
     def configure(self, updated: set[str]) -> None:
-        """Refuse changes that would open the gate; mitmproxy then takes them back."""
-        if self.config is not None:
-            try:
-                options.check(ctx.options, has_upstreams=bool(self.config.upstreams))
-            except options.OptionError as error:
-                raise exceptions.OptionsError(f"lockpin: {error}") from error
+        """Apply our own options. Refuse what would open the gate or cannot be; mitmproxy then takes it back."""
+        if self.in_force is None or self.reloader is None:
+            return
+        try:
+            options.check(ctx.options, has_upstreams=bool(self.in_force.terms.config.upstreams))
+            if CONFIG_OPTION in updated:
+                self.reloader.keep_file(ctx.options.lockpin_config)
+            if any(name.startswith(options.PREFIX) for name in updated):
+                self.reloader.set_options(_set_options(ctx.options))
+        except (options.OptionError, LockpinError) as error:
+            raise exceptions.OptionsError(f"lockpin: {error}") from error
 
     async def running(self) -> None:
-        """Listen where we said, and print what is in force."""
-        assert self.config is not None and self.prices is not None and self.engine is not None
+        """Listen where we said, print what is in force, and from now on follow changes and end in order."""
+        assert self.in_force is not None and self.reloader is not None and self.drain is not None
         with guard.or_end_process():
             server = ctx.master.addons.get("proxyserver")
             if any(address[0] not in options.LOOPBACK_HOSTS for address in server.listen_addrs()):
                 await server.servers.update([])
                 await server.setup_servers()
+            terms = self.in_force.terms
             start = Start(
-                config=self.config,
+                config=terms.config,
                 addresses=[(str(address[0]), address[1]) for address in server.listen_addrs()],
                 authority=_authority(),
-                price_date=str(self.prices.date),
-                standings=await self.engine.in_force(MACHINE),
+                price_date=str(terms.prices.date),
+                standings=await terms.engine.in_force(MACHINE),
                 warnings=options.warnings(ctx.options),
                 by_command=self.by_command,
             )
             lean.spare_the_collector()
             print("\n".join(start_block(start)), flush=True)
+            self.drain.is_up = True
+            self._watching = asyncio.create_task(guard.never_end(self.reloader.look, LOOK_S))
+
+
+class Line:
+    """The line between the ledger's thread and the loop; during the start, when the loop stands still, there is none
+    and answers are given in the thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._thread = loop, threading.get_ident()
+        self.is_open = False
+
+    def deliver(self, answers: list[Callable[[], None]]) -> None:
+        """Give the answers of one commit in one step of the loop."""
+        try:
+            if self.is_open:
+                self._loop.call_soon_threadsafe(deliver_here, answers)
+                return
+        except RuntimeError:  # the loop is closed
+            pass
+        deliver_here(answers)
+
+    def soon(self, action: Callable[[], None]) -> bool:
+        """Do this on the loop's next turn; False: not from here, or not now."""
+        if not self.is_open or threading.get_ident() != self._thread or self._loop.is_closed():
+            return False
+        self._loop.call_soon(action)
+        return True
 
 
 def install_in_mitmdump() -> None:
@@ -100,53 +143,64 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     master.options.update(**settings)
     unknown = options.misspelled(master.options)
     if unknown:
-        raise StartError(f"there is no option {unknown[0]}; allowed are lockpin_config, {_known_options()}")
+        raise StartError(f"there is no option {unknown[0]}; allowed are {CONFIG_OPTION}, {_known_options()}")
     options.force(master.options)
-    config = load(_config_path(master), options=_set_options(master), env=os.environ)
+    source = _source(master.options)
+    config = parse(source.words, source.file, options=source.options)
     options.check(master.options, has_upstreams=bool(config.upstreams))
     quiet.install()
     guard.install()
     providers = Providers.load(shipped_dir())
-    addon.prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
-    addon.config = config
-    addon.engine = _build(master, config, providers, addon.prices)
+    prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
+    _build(master, addon, source, config, providers, prices)
     return addon
 
 
-def _build(master: Master, config: Config, providers: Providers, prices: PriceTable) -> Engine:
+def _source(told: Options) -> Source:
+    named = Path(told.lockpin_config).expanduser() if told.lockpin_config else None
+    file = find_file(named, env=os.environ, places=usual_places())
+    return Source(file, None if file is None else content(file), _set_options(told))
+
+
+def _build(
+    master: Master, addon: Lockpin, source: Source, config: Config, providers: Providers, prices: PriceTable
+) -> None:
     trips: dict[str, Trip] = {}
     health = Health(utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()))
-    loop, thread = master.event_loop, threading.get_ident()
-
-    def fault(code: str) -> None:
-        message = "the ledger cannot be written" if code else ""
-        health.fault("ledger_unavailable", message)
-
-    def deliver(answers: list[Callable[[], None]]) -> None:
-        try:
-            loop.call_soon_threadsafe(deliver_here, answers)
-        except RuntimeError:  # the loop is closed
-            deliver_here(answers)
-
-    def soon(action: Callable[[], None]) -> bool:
-        if threading.get_ident() != thread or loop.is_closed():
-            return False
-        loop.call_soon(action)
-        return True
-
-    rules = Rules(config.all_budgets(), config.task_default())
+    line = Line(master.event_loop)
     ledger = SqliteLedger(
-        config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=fault, deliver=deliver,
-        soon=soon,
+        config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=health.ledger_fault,
+        deliver=line.deliver, soon=line.soon,
     )  # fmt: skip
-    ledger.define(rules)
     # After the loop's end: late hooks still settle, then open holds are charged.
     atexit.register(ledger.stop)
-    engine = Engine(config, prices, ledger, rules=rules, clock=utc_now)
+    terms = make_terms(config, prices, ledger)
+    _define(ledger, terms, source.origin, health)
+    in_force = addon.in_force = InForce(terms)
+    addon.reloader = Reloader(
+        in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
+        named=master.options.lockpin_config,
+    )  # fmt: skip
+    gate = Gate(in_force, providers, health, new_id, trips)
+    _add(master, providers, gate, Tap(trips))
+    addon.drain = Drain.install(master, gate)
+    line.is_open = True
+
+
+def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
+    """Agree with the ledger about the budgets before the start goes on. Raises StartError or LedgerError."""
+    try:
+        ledger.define(terms.rules, origin).result(DEFINE_WAIT_S)
+    except TimeoutError:
+        why = health.faults[LEDGER_AWAY][1] if health.is_ledger_away else "it does not answer"
+        raise StartError(f"the ledger {terms.config.ledger} cannot be used: {why}") from None
+
+
+def _add(master: Master, providers: Providers, gate: Gate, tap: Tap) -> None:
     tunnels = Tunnels(providers)
     mends.install(tunnels.is_nobodys)
-    master.addons.add(tunnels, Policy(providers), Gate(engine, config, providers, health, new_id, trips))
-    master.addons.add(Tap(engine, trips))
+    master.addons.add(tunnels, Policy(providers), gate)
+    master.addons.add(tap)
     # Before mitmproxy's own choice of layers, which leaves alone what is chosen already.
     master.addons.chain.remove(tunnels)
     master.addons.chain.insert(0, tunnels)
@@ -154,20 +208,26 @@ def _build(master: Master, config: Config, providers: Providers, prices: PriceTa
     if dumper is not None and master.options.flow_detail <= 1:
         master.addons.remove(dumper)  # it prints addresses, and some carry keys
     lean.quicken(master.addons)
-    return engine
+
+
+def _checker(master: Master) -> Callable[[Config], None]:
+    return lambda config: options.check(master.options, has_upstreams=bool(config.upstreams))
+
+
+def _taker_back(master: Master) -> Callable[[Mapping[str, str]], None]:
+    def take_back(told: Mapping[str, str]) -> None:
+        master.options.update(**{options.PREFIX + name: told.get(name, "") for name in option_names()})
+
+    return take_back
 
 
 def _authority() -> Path:
     return Path(ctx.options.confdir).expanduser() / "mitmproxy-ca-cert.pem"
 
 
-def _config_path(master: Master) -> Path | None:
-    return Path(master.options.lockpin_config).expanduser() if master.options.lockpin_config else None
-
-
-def _set_options(master: Master) -> dict[str, str]:
+def _set_options(told: Options) -> dict[str, str]:
     """Give our options that were set, by name without the prefix."""
-    values = {name: getattr(master.options, options.PREFIX + name) for name in option_names()}
+    values = {name: getattr(told, options.PREFIX + name) for name in option_names()}
     return {name: value for name, value in values.items() if value != ""}
 
 

@@ -21,18 +21,20 @@ from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.notices import held_headers, warning_headers
 from lockpin_addons.route import Bound, Foreign, Listener, Own, Wrong, lower_headers, plain_path, redirect, target
 from lockpin_addons.serve import Health
+from lockpin_addons.terms import InForce
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.admission import Incoming
 from lockpin_core.call import Payers, Reply
 from lockpin_core.clock import NewId
 from lockpin_core.config import Config
-from lockpin_core.engine import Admitted, Answered, Engine, Passed
+from lockpin_core.engine import Admitted, Answered, Passed
 from lockpin_core.providers import Providers
 from lockpin_core.refusals import refusal
 
 MAX_HEADERS_BYTES = 64 * 1024
 DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond
 UNREAD = "the body could not be read: "
+STOPPING = "this proxy is stopping; the call was not sent, and can be sent again when a proxy runs"
 
 
 def _deny(gate: Gate, flow: http.HTTPFlow) -> None:
@@ -41,7 +43,7 @@ def _deny(gate: Gate, flow: http.HTTPFlow) -> None:
     flow.response = guard.panic_reply()
     trip = gate.trips.get(flow.id)
     if trip is not None and trip.kind is not Kind.OWN:
-        gate.engine.cancel(trip.call_id)
+        trip.terms.engine.cancel(trip.call_id)
         trip.kind = Kind.OWN
 
 
@@ -73,16 +75,19 @@ class Gate:
     name = "lockpin_gate"
 
     def __init__(
-        self, engine: Engine, config: Config, providers: Providers, health: Health, new_id: NewId,
-        trips: dict[str, Trip],
+        self, in_force: InForce, providers: Providers, health: Health, new_id: NewId, trips: dict[str, Trip]
     ) -> None:  # fmt: skip
-        self.engine, self.config, self.providers, self.health = engine, config, providers, health
+        self.in_force, self.providers, self.health = in_force, providers, health
         self.new_id, self.trips = new_id, trips
+        self.served: set[str] = set()  # client connections that have had a call with a hold
+        self._is_stopping = False
         self._proxy_users: dict[str, str] = {}  # client connection id → user name of its CONNECT
         self._listener: tuple[list[object], Listener] | None = None
 
     def listener(self) -> Listener:
         """Give our own addresses; they may change while running: then other servers stand there."""
+        if self._is_stopping and self._listener is not None:
+            return self._listener[1]  # the sockets are closed, the connections are not
         server = ctx.master.addons.get("proxyserver")
         servers = list(server.servers) if server is not None else []
         if self._listener is None or self._listener[0] != servers:
@@ -95,6 +100,11 @@ class Gate:
     def _listener_at(self, addresses: Sequence[tuple[str, int]]) -> Listener:
         hosts = {"127.0.0.1", "::1", "localhost", *(address[0] for address in addresses)}
         return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
+
+    def stop(self) -> None:
+        """Decide about no more calls: from now on each is refused."""
+        self.listener()
+        self._is_stopping = True
 
     @guard.sealed(_close_client)
     def client_connected(self, client: Client) -> None:
@@ -131,13 +141,14 @@ class Gate:
     def client_disconnected(self, client: Client) -> None:
         """Forget a connection."""
         self._proxy_users.pop(client.id, None)
+        self.served.discard(client.id)
 
     @guard.sealed(_deny)
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         """Deny first; find out where the request goes, and let through at once what is nobody's."""
         flow.request.stream = False
         flow.response = guard.panic_reply()
-        trip = self.trips[flow.id] = Trip(self.new_id(), flow.client_conn.id)
+        trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow.client_conn.id)
         where = target(flow.request, flow.client_conn.sni, self.providers, self.listener())
         match where:
             case Foreign():
@@ -146,6 +157,8 @@ class Gate:
                 self._answer_own(flow, trip, where.path)
             case Wrong():
                 self._answer_wrong(flow, trip, where)
+            case Bound() if self._is_stopping:
+                self._answer_stopping(flow, trip, where)
             case Bound():
                 trip.bound, trip.denial = where, flow.response
                 self._limit_body(flow, trip, where)
@@ -167,9 +180,14 @@ class Gate:
         assert wrong.bound is not None
         self._refuse(flow, trip, wrong.bound, "bad_request", wrong.words)
 
+    def _answer_stopping(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+        self._refuse(flow, trip, bound, "reserve_failed", STOPPING)
+        if flow.response is not None and not flow.request.is_http2:
+            flow.response.headers["connection"] = "close"
+
     def _limit_body(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         """Refuse headers that are too much, and bound the body before it is read."""
-        limit_bytes = self.config.max_request_mb << 20
+        limit_bytes = trip.terms.config.max_request_mb << 20
         headers = flow.request.headers
         declared = headers.get("content-length", "")
         if declared.isdecimal() and int(declared) <= limit_bytes and "transfer-encoding" not in headers:
@@ -182,9 +200,9 @@ class Gate:
             self._refuse(flow, trip, bound, "bad_request", f"the headers are larger than {MAX_HEADERS_BYTES} bytes")
 
     def _too_large(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> bytes:
-        words = f"the request is larger than max_request_mb ({self.config.max_request_mb} MB)"
+        words = f"the request is larger than max_request_mb ({trip.terms.config.max_request_mb} MB)"
         incoming = self._incoming(flow, trip, bound, b"")
-        return self.engine.refuse(incoming, refusal("too_large", words), write=False).reply.body
+        return trip.terms.engine.refuse(incoming, refusal("too_large", words), write=False).reply.body
 
     @guard.sealed(_deny)
     async def request(self, flow: http.HTTPFlow) -> None:
@@ -195,20 +213,25 @@ class Gate:
         if flow.response is not None and flow.response is not trip.denial:
             trip.kind = Kind.OWN  # a script has answered by itself: nothing is sent
             return
+        if self._is_stopping:
+            return self._answer_stopping(flow, trip, trip.bound)
+        await self.in_force.steady()
         headers = lower_headers(flow.request.headers)
-        try:
-            body = await self._read(flow, headers)
-            payers = self._payers(flow, trip.bound, headers)
-        except identity.IdentityError as error:
-            return self._refuse(flow, trip, trip.bound, "bad_request", str(error))
-        except DecodeError as error:
-            code = "too_large" if error.too_large else "bad_request"
-            return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
-        decision = await self.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
+        with self.in_force.deciding() as trip.terms:
+            trip.asked = True
+            try:
+                body = await self._read(flow, headers, trip.terms.config)
+                payers = self._payers(flow, trip.bound, headers, trip.terms.config)
+            except identity.IdentityError as error:
+                return self._refuse(flow, trip, trip.bound, "bad_request", str(error))
+            except DecodeError as error:
+                code = "too_large" if error.too_large else "bad_request"
+                return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
+            decision = await trip.terms.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
         if isinstance(decision, Answered):
             return self._answer(flow, trip, decision.reply, warning_headers(decision.standings))
         self._prepare(flow, trip, decision, body, headers)
-        redirect(flow.request, trip.bound, self.config.upstreams.get(trip.bound.host))
+        redirect(flow.request, trip.bound, trip.terms.config.upstreams.get(trip.bound.host))
         identity.strip_own(flow.request.headers)
         _frame(flow.request, headers)
         trip.sent_at_s = time.monotonic()
@@ -216,24 +239,24 @@ class Gate:
         guard.permit(flow)
         return None
 
-    async def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str]) -> bytes:
+    async def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str], config: Config) -> bytes:
         raw = flow.request.raw_content or b""
         if flow.request.method in ("GET", "HEAD", "OPTIONS", "DELETE"):
             return raw
-        encoding, limit_bytes = headers.get("content-encoding"), self.config.max_request_mb << 20
+        encoding, limit_bytes = headers.get("content-encoding"), config.max_request_mb << 20
         if is_encoded(encoding) and len(raw) > DECODE_ON_LOOP_BYTES:
             return await asyncio.to_thread(decode_bounded, raw, encoding, limit_bytes)
         return decode_bounded(raw, encoding, limit_bytes)
 
-    def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str]) -> Payers:
+    def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str], config: Config) -> Payers:
         user = identity.proxy_user(headers) or self._proxy_users.get(flow.client_conn.id)
         return identity.read_payers(
             flow.request.headers,
             headers,
             proxy_user=user,
             path_task=bound.base_task,
-            default_task=self.config.task.default,
-            from_session=self.config.task.from_session,
+            default_task=config.task.default,
+            from_session=config.task.from_session,
         )
 
     def _incoming(
@@ -250,7 +273,7 @@ class Gate:
             headers=headers,
             body=body,
             upgrade="upgrade" in headers,
-            payers=payers or Payers(self.config.task.default, ""),
+            payers=payers or Payers(trip.terms.config.task.default, ""),
             client=identity.client_product(headers),
         )
 
@@ -262,8 +285,11 @@ class Gate:
             trip.kind = Kind.PASSED
             if decision.uncapped:
                 trip.headers = {"X-Lockpin-Call": trip.call_id, "X-Lockpin-Uncapped": decision.uncapped}
+                if self.health.is_ledger_away:
+                    trip.headers["X-Lockpin-Degraded"] = "ledger"
             return
         trip.kind, trip.admitted = Kind.METERED, decision
+        self.served.add(trip.client_id)
         trip.headers = held_headers(decision.held)
         changed = decision.body if decision.body is not None else body
         encoded = is_encoded(headers.get("content-encoding"))
@@ -275,7 +301,7 @@ class Gate:
             flow.request.headers["accept-encoding"] = "identity"
 
     def _refuse(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str) -> None:
-        decision = self.engine.refuse(self._incoming(flow, trip, bound, b""), refusal(code, words))
+        decision = trip.terms.engine.refuse(self._incoming(flow, trip, bound, b""), refusal(code, words))
         self._answer(flow, trip, decision.reply)
 
     def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:

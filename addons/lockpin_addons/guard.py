@@ -7,6 +7,7 @@ stands inside mitmproxy's core, once in the process. This module also holds the 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -237,6 +238,16 @@ def or_end_process() -> Iterator[None]:
         line = str(error) if plain else f"{type(error).__name__}: {error}"
         print(f"lockpin: cannot start: {' '.join(line.split())}", file=sys.stderr, flush=True)
         sys.exit(1)
+
+
+async def never_end(turn: Callable[[], Awaitable[None]], pause_s: float) -> None:
+    """Take a watcher's turn again and again: a fault in one is a line, and the next comes all the same."""
+    while True:
+        await asyncio.sleep(pause_s)
+        try:
+            await turn()
+        except Exception as error:
+            logger.error("lockpin: %s while the configuration was watched; it stays as it is", type(error).__name__)
 
 
 def never_raise[T](action: Callable[[], T]) -> T | None:

@@ -10,7 +10,6 @@ from decimal import Decimal
 from mitmproxy import http
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call
 from lockpin_core.ledger.accounts import passed_steps
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import ZERO, Money
@@ -31,16 +30,18 @@ def held_headers(held: Held) -> dict[str, str]:
         headers["X-Lockpin-Degrade"] = ", ".join(call.degrade)
     if call.waited_ms:
         headers["X-Lockpin-Waited-Ms"] = str(call.waited_ms)
+    if held.degraded:
+        headers["X-Lockpin-Degraded"] = "ledger"
     return headers | warning_headers(held.standings)
 
 
-def settled_headers(call: Call, resolved: Resolved) -> dict[str, str]:
+def settled_headers(held: Held, resolved: Resolved) -> dict[str, str]:
     """Say what a non-streaming call cost and what is left."""
     cost = resolved.charge.amount if resolved.charge is not None else ZERO
     headers = {
         "X-Lockpin-Cost-Usd": cost.exact(),
         "X-Lockpin-Spent-Usd": resolved.task_spent.exact(),
-        "X-Lockpin-Receipt": _encode(receipt(_facts(call, resolved))),
+        "X-Lockpin-Receipt": _encode(receipt(_facts(held, resolved))),
     }
     left = _smallest_left(resolved.standings)
     if left is not None:
@@ -61,10 +62,10 @@ def put(headers: http.Headers, values: Mapping[str, str]) -> None:
     headers.fields = (*kept, *added.values())
 
 
-def _facts(call: Call, resolved: Resolved) -> ReceiptFacts:
-    charge = resolved.charge
+def _facts(held: Held, resolved: Resolved) -> ReceiptFacts:
+    call, charge = held.call, resolved.charge
     return ReceiptFacts(
-        call.id, resolved.at, "allowed", call.payers.task, call.provider, call.model,
+        call.id, held.at, "allowed", call.payers.task, call.provider, call.model,
         model_served=charge.model_served if charge else None,
         held=resolved.held,
         charged=charge.amount if charge else ZERO,

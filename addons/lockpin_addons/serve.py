@@ -11,6 +11,8 @@ from lockpin_core.clock import Clock
 from lockpin_core.jsontext import dumps
 from lockpin_core.refusals import stamp
 
+LEDGER_AWAY = "ledger_unavailable"
+
 
 @dataclass(slots=True)
 class Health:
@@ -24,10 +26,19 @@ class Health:
 
     def fault(self, code: str, message: str) -> None:
         """Note that calls are refused for this reason; an empty message: no longer."""
-        if message:
-            self.faults.setdefault(code, (self.clock(), message))
-        else:
-            self.faults.pop(code, None)
+        # Another thread tells, so what is read while it does must stay as it is.
+        others = {known: what for known, what in self.faults.items() if known != code}
+        since, _ = self.faults.get(code, (self.clock(), ""))
+        self.faults = {**others, code: (since, message)} if message else others
+
+    def ledger_fault(self, code: str, message: str = "") -> None:
+        """Hear from the ledger that it stopped to work, and why; without a code: it works again."""
+        self.fault(LEDGER_AWAY, message or "the ledger cannot be written" if code else "")
+
+    @property
+    def is_ledger_away(self) -> bool:
+        """Say whether rows wait in memory for a ledger that cannot be written."""
+        return LEDGER_AWAY in self.faults
 
     def answer(self, path: str, providers: Sequence[str]) -> tuple[int, bytes]:
         """Give status and JSON for a path on the proxy port."""

@@ -18,7 +18,6 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
-from lockpin_core.engine import Engine
 from lockpin_core.ledger.answers import answer_within
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
@@ -42,7 +41,7 @@ def _end_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
     """A fault of ours at the end of an exchange: the hold is charged now."""
     trip = tap.trips.pop(flow.id, None)
     if trip is not None and trip.admitted is not None and not trip.settled:
-        tap.engine.settle_as_held(trip.admitted, "no_usage")
+        trip.terms.engine.settle_as_held(trip.admitted, "no_usage")
 
 
 def _ignore(_tap: Tap, _argument: object) -> None:
@@ -54,8 +53,8 @@ class Tap:
 
     name = "lockpin_tap"
 
-    def __init__(self, engine: Engine, trips: dict[str, Trip]) -> None:
-        self.engine, self.trips = engine, trips
+    def __init__(self, trips: dict[str, Trip]) -> None:
+        self.trips = trips
 
     @guard.sealed(_settle_as_held)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
@@ -111,9 +110,10 @@ class Tap:
         if trip is None or response is None:
             return
         if guard.OWN_REPLY in flow.metadata and trip.admitted is not None:
-            self.engine.cancel(trip.call_id)
+            trip.terms.engine.cancel(trip.call_id)
         elif trip.admitted is not None and guard.SENT not in flow.metadata:
-            self.engine.settle(trip.admitted, Reading(), Outcome(Ending.NOT_SENT, None))  # another addon's own answer
+            # another addon's own answer
+            trip.terms.engine.settle(trip.admitted, Reading(), Outcome(Ending.NOT_SENT, None))
         elif trip.admitted is not None and not trip.settled:
             await self._settle_reply(flow, trip, response)
         self.trips.pop(flow.id, None)
@@ -125,13 +125,15 @@ class Tap:
             await self._scan_whole(trip, response.raw_content or b"")
         outcome = self._outcome(trip, Ending.DONE, response, body=None if streamed else response.raw_content)
         reading = self._reading(trip)
-        settling = self.engine.settle(trip.admitted, reading, outcome)
+        settling = trip.terms.engine.settle(trip.admitted, reading, outcome)
         trip.settled = True
         if streamed:
             return
+        if trip.admitted.held.degraded:
+            return  # it is written when the ledger is back, and nobody waits for that
         settled = await answer_within(settling, SETTLE_WAIT_S)
         if settled is not None:
-            put(response.headers, settled_headers(trip.admitted.held.call, settled))
+            put(response.headers, settled_headers(trip.admitted.held, settled))
 
     async def _scan_whole(self, trip: Trip, raw: bytes) -> None:
         def scan() -> None:
@@ -153,9 +155,9 @@ class Tap:
             return
         if trip.admitted is not None and not trip.settled:
             outcome = self._outcome(trip, self._ending(flow), flow.response, body=None)
-            self.engine.settle(trip.admitted, self._reading(trip), outcome)
+            trip.terms.engine.settle(trip.admitted, self._reading(trip), outcome)
         elif trip.admitted is None and trip.kind is Kind.PENDING:
-            self.engine.cancel(trip.call_id)
+            trip.terms.engine.cancel(trip.call_id)
         self.trips.pop(flow.id, None)
 
     @guard.sealed(_ignore)
@@ -170,9 +172,9 @@ class Tap:
         if trip is None or trip.settled:
             return
         if trip.kind is Kind.METERED and trip.admitted is not None:
-            self.engine.settle_as_held(trip.admitted, Ending.CLIENT_LEFT.value)
+            trip.terms.engine.settle_as_held(trip.admitted, Ending.CLIENT_LEFT.value)
         else:
-            self.engine.cancel(trip.call_id)
+            trip.terms.engine.cancel(trip.call_id)
 
     def _ending(self, flow: http.HTTPFlow) -> Ending:
         if guard.SENT not in flow.metadata:

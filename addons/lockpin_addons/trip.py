@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.route import Bound
+from lockpin_addons.terms import Terms
 from lockpin_core.call import Reading
 from lockpin_core.engine import Admitted
 from lockpin_core.wire.protocol import Scanner, UsageFilter
@@ -26,10 +27,12 @@ class Trip:
     """One exchange."""
 
     call_id: str
+    terms: Terms
     client_id: str = ""  # of the client's connection
     bound: Bound | None = None
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
+    asked: bool = False  # the engine is deciding, or has
     admitted: Admitted | None = None
     headers: dict[str, str] = field(default_factory=dict)  # what the reply gets of ours, known before it comes
     sent_at_s: float = 0.0
@@ -40,3 +43,9 @@ class Trip:
     first_byte: bool = False
     scan_failed: bool = False
     settled: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Say whether a proxy that stops waits for it: it may cost money, and has not ended."""
+        is_free = self.kind is Kind.PASSED and not self.headers
+        return self.asked and self.kind is not Kind.OWN and not is_free

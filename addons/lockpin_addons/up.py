@@ -1,6 +1,6 @@
 """`lockpin up`: our own mitmproxy master with only the addons that a proxy needs, so that it starts and runs lean.
 
-Run as `python -m lockpin_addons.up --port 8080 --set lockpin_daily_usd=10`. A second signal ends at once.
+Run as `python -m lockpin_addons.up --port 8080 --set lockpin_daily_usd=10`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,9 +68,7 @@ def _settings(pairs: Sequence[str]) -> dict[str, object]:
 
 
 def _stop(master: Master) -> None:
-    if master.should_exit.is_set():
-        os._exit(130)
-    master.shutdown()
+    master.shutdown()  # looked up here: it is the drain's by now
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ def test_defaults_in_the_help_are_those_of_the_configuration():
     assert SHOWN["task_default"][1] == usual.task.default
     assert (SHOWN["fit_output_max"][1], SHOWN["fit_floor"][1]) == (str(usual.fit.output_max), str(usual.fit.floor))
     assert SHOWN["max_request_mb"][1] == str(usual.max_request_mb)
+    assert SHOWN["drain"][1] == f"{usual.drain_ms // 1000}s"
     assert (usual.charge_failed, usual.fit.output, usual.task.from_session) == (True, True, True)
 
 
@@ -88,7 +89,7 @@ def test_defaults_in_the_help_are_those_of_the_configuration():
 def test_every_flag_in_the_help_takes_another_value(name):
     other = {
         "sqlite:///PATH": "sqlite:///a/b", "full|normal": "normal", "ZONE": "Asia/Tokyo", "true|false": "false",
-        "NAME": "other", "USD": "4.5", "MB": "7", "TOKENS": "5000",
+        "NAME": "other", "USD": "4.5", "MB": "7", "TOKENS": "5000", "DURATION": "5s",
     }  # fmt: skip
 
     found = load(None, options={name: other[SHOWN[name][0]]}, env={}, places=Places(*[Path("/nowhere")] * 3))

@@ -5,6 +5,7 @@ import pytest
 from lockpin_core.config import Config, Fit, Places, TaskKeys, Upstream, load, option_names, usual_places
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
+from lockpin_core.windows import Window
 
 # All scalars and sections as the documentation gives their defaults.
 DEFAULTS = """\
@@ -149,6 +150,10 @@ fit: {output: false, output_max: 500, floor: 100}
 queue: {wait: 0s}
 charge_failed: false
 max_request_mb: 8
+drain: 10s
+budgets:
+  - {name: weeks, scope: machine, window: week, at: "06:00", limit_usd: 50}
+  - {name: days, scope: machine, window: rolling, period: 48h, limit_tokens: 9}
 """
     )
 
@@ -163,6 +168,11 @@ max_request_mb: 8
     }
     assert config.fit == Fit(False, 500, 100)
     assert (config.queue_wait_ms, config.charge_failed, config.max_request_mb) == (0, False, 8)
+    assert config.drain_ms == 10_000
+    assert [budget.window for budget in config.budgets] == [
+        Window("week", "Europe/Berlin", 360),
+        Window("rolling", "Europe/Berlin", period_ms=172_800_000),
+    ]
 
 
 def test_daily_limit_is_a_budget_of_the_machine(parse):
@@ -304,7 +314,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "refusal: provider",
         "estimates: measured",
         "on_fault: allow",
-        "drain: 10s",
         "queue: {wait: 5s}",
         "hidden_input_tokens: 5",
         "max_estimated_output_tokens: 5",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from lockpin_core.budgets import Budget
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.config import Fit
 from lockpin_core.engine import Admitted, Answered, Passed
-from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.money import Money
 from lockpin_core.refusals import refusal
@@ -385,7 +386,78 @@ def test_a_ledger_that_cannot_be_written_is_503_with_a_time_to_come_again():
     assert (decision.reply.status, found["error"]["code"]) == (503, "ledger_unavailable")
     assert decision.reply.headers["retry-after"] == "5"
     assert "x-should-retry" not in decision.reply.headers
-    assert "disk" not in found["error"]["message"]
+    assert found["error"]["message"] == (
+        "lockpin: the disk is full; without it no limit can be kept, so the call was not sent"
+    )
+    assert desk.kinds() == ["refusal"]
+
+
+class Failing(MemoryLedger):
+    """A ledger that has a fault of its own at each hold."""
+
+    fault: Exception = AssertionError("secret words")
+
+    def hold(self, call, rules, smaller=None):
+        failed: Future = Future()
+        failed.set_exception(self.fault)
+        return failed
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (AssertionError("secret words"), "AssertionError"),
+        (sqlite3.IntegrityError("secret words"), "IntegrityError"),
+        (LedgerError("the books are of a newer version"), "the books are of a newer version"),
+    ],
+)
+def test_a_hold_that_fails_otherwise_is_503_reserve_failed(fault, words):
+    ledger = Failing(clock=lambda: desks.NOW)
+    ledger.fault = fault
+    desk = Desk(config("1"), ledger)
+
+    decision = desk.ask()
+
+    found = answered(decision)
+    assert (decision.reply.status, decision.code) == (503, "reserve_failed")
+    assert found["error"]["message"] == f"lockpin: the amount could not be held ({words}); the call was not sent"
+    assert decision.reply.headers["retry-after"] == "5"
+    assert found["lockpin"]["receipt"]["model"] == "pen"
+    assert (desk.kinds(), desk.held()) == (["refusal"], 0)
+
+
+class Blind(MemoryLedger):
+    """A ledger that cannot be read; `holds` says whether it holds all the same, as it does where nothing is limited."""
+
+    holds = True
+
+    def look(self, payers, provider, model, rules):
+        failed: Future = Future()
+        failed.set_exception(LedgerUnavailable("the ledger is away"))
+        return failed
+
+    def hold(self, call, rules, smaller=None):
+        return super().hold(call, rules, smaller) if self.holds else self.look(call.payers, "", "", rules)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_ledger_out_of_reach_leaves_it_to_the_hold_whether_a_call_is_limited(holds):
+    ledger = Blind(clock=lambda: desks.NOW)
+    ledger.holds = holds
+    decision = Desk(config(), ledger).ask(body(limit=None))
+
+    if holds:
+        assert isinstance(decision, Admitted)
+        assert (decision.body, decision.held.call.limit_set) == (None, False)
+    else:
+        assert decision.code == "ledger_unavailable"
+
+
+@pytest.mark.parametrize("told", [{"told": body("pencil")}, {"path": "/v1/videos"}])
+def test_what_cannot_be_priced_waits_for_a_ledger_that_may_know_a_limit(told):
+    decision = Desk(config(), Blind(clock=lambda: desks.NOW)).ask(**told)
+
+    assert (decision.code, decision.reply.status) == ("ledger_unavailable", 503)
 
 
 class Silent(MemoryLedger):

@@ -11,8 +11,10 @@ import anthropic
 import client
 import httpx2
 import openai
+import processes
 import pytest
 import sdks
+import streams
 from processes import until
 from streams import (
     IN_NANO,
@@ -38,6 +40,15 @@ from streams import (
 def rig(request, tmp_path_factory) -> Iterator[Rig]:
     with running(tmp_path_factory.mktemp("endings"), request.param) as found:
         yield found
+
+
+@contextlib.contextmanager
+def running_without_drain(folder, kind) -> Iterator[Rig]:
+    home = processes.make_home(folder)
+    with processes.origin(folder) as origin:
+        config = streams.CONFIG.format(origin=origin.url, closed=processes.free_port()) + "drain: 0s\n"
+        with processes.proxy(folder, config, kind=kind, home=home) as proxy:
+            yield Rig(origin, proxy, folder)
 
 
 @pytest.mark.parametrize("way", sdks.WAYS)
@@ -191,7 +202,7 @@ def test_a_proxy_that_is_killed_in_mid_stream_leaves_the_hold_on_disk(kind, wire
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", ["mitmdump", "up"])
 def test_a_proxy_that_is_told_to_stop_in_mid_stream_charges_the_hold(kind, wire, tmp_path):
-    with running(tmp_path, kind) as rig:
+    with running_without_drain(tmp_path, kind) as rig:
         with contextlib.suppress(httpx2.HTTPError):
             order = SSE | {"body": finished(wire, 9), "gate": str(rig.new_path())}
             with stream(rig, wire, order) as reply:
@@ -207,7 +218,7 @@ def test_a_proxy_that_is_told_to_stop_in_mid_stream_charges_the_hold(kind, wire,
 
 @pytest.mark.parametrize("kind", ["mitmdump", "up"])
 def test_a_proxy_that_is_told_to_stop_before_a_reply_charges_the_hold(kind, tmp_path):
-    with running(tmp_path, kind) as rig:
+    with running_without_drain(tmp_path, kind) as rig:
         with socket.create_connection(("127.0.0.1", rig.proxy.port), 10) as raw:
             order = sdks.order(head_gate=str(rig.new_path()))
             raw.sendall(request_bytes(rig, "messages", ask("messages", 1000) | {"stream": False}, **order))

@@ -162,6 +162,6 @@ def test_the_trip_itself_works(tmp_path):
             ),
         )
 
-    _, escaped = escapes(tmp_path, "mitmdump", without_both, sample=7)
+    _, escaped = escapes(tmp_path, "mitmdump", without_both, sample=2)
 
     assert escaped

@@ -1,0 +1,192 @@
+"""Applies changes of the configuration to a running proxy: of its file, and of options that a script sets.
+
+A change is applied as a whole or not at all: read and checked beside the loop, its budgets agreed with the ledger,
+then put in force by one assignment. Whatever is wrong with it is one line, and the old terms stay. Nothing here can
+open the gate: it only ever puts other terms in the place of terms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from lockpin_addons.banner import say
+from lockpin_addons.changes import changes, fixed_changes
+from lockpin_addons.guard import GuardError
+from lockpin_addons.terms import InForce, Terms, make_terms
+from lockpin_core.config import Config, content, find_file, parse, usual_places
+from lockpin_core.config_secrets import masked
+from lockpin_core.errors import ConfigError, LedgerUnavailable, LockpinError
+from lockpin_core.ledger.answers import answer_within
+from lockpin_core.ledger.protocol import Ledger
+from lockpin_core.prices import PriceTable, shipped_dir
+
+LOOK_S = 1.0
+STABLE_S = 0.25  # a file that changed must be the same for so long: editors write in steps
+DEFINE_WAIT_S = 5
+DEFINE_BUDGETS = ("daily_usd", "task_budget_usd", "timezone")  # options on which budgets depend
+KEPT = "the old configuration stays in force"
+
+type Print = tuple[int, ...]  # what tells one state of a file from another
+type Check = Callable[[Config], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a configuration is read from."""
+
+    file: Path | None
+    words: str | None  # the file's; None: there is no file
+    options: Mapping[str, str]
+
+    @property
+    def origin(self) -> str:
+        """Name it for other processes: those of one origin may differ for the moment of a reload."""
+        told = [f"{name}={masked(value)}" for name, value in sorted(self.options.items()) if name in DEFINE_BUDGETS]
+        file = "the defaults" if self.file is None else str(self.file.absolute())
+        return f"{file} with {', '.join(told)}" if told else file
+
+    @property
+    def is_blank(self) -> bool:
+        """Say whether nothing stands there but comments."""
+        lines = (self.words or "").splitlines()
+        return all(line.strip() in ("", "---", "...") or line.lstrip().startswith("#") for line in lines)
+
+
+class Reloader:
+    """Watches and applies. `check` raises GuardError where the host's options do not go with a configuration;
+    `take_back` sets our options to what they were.
+    """
+
+    def __init__(
+        self, in_force: InForce, ledger: Ledger, source: Source, *, check: Check,
+        take_back: Callable[[Mapping[str, str]], None], named: str,
+    ) -> None:  # fmt: skip
+        self._named = named  # the option with the file's name
+        self._in_force, self._ledger = in_force, ledger
+        self._source = source  # of the terms in force
+        self._options = source.options  # those that are wanted; the same, but while they are being applied
+        self._check, self._take_back = check, take_back
+        self._handled = print_of(source.file)
+        self._said = ""
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look(self) -> None:
+        """Apply the file as it stands now, where that is not how it was dealt with last."""
+        file = self._source.file or find_file(None, env=os.environ, places=usual_places())
+        if print_of(file) == self._handled:
+            return
+        seen = await _stable(file, STABLE_S)
+        if seen == self._handled:
+            return
+        before, self._handled = self._handled, seen
+        try:
+            await self._apply_file(file, seen)
+        except LedgerUnavailable as error:
+            self._handled = before
+            self._report(f"the configuration was not reloaded: {error}; it is tried again, and {KEPT}")
+        except (LockpinError, GuardError) as error:
+            self._report(f"the configuration was not reloaded: {error}; {KEPT}")
+
+    async def _apply_file(self, file: Path | None, seen: Print) -> None:
+        if file is None:
+            return  # one that came and went, and never was in force
+        if not seen:
+            raise ConfigError(f"{file} is gone")
+        source = Source(file, await asyncio.to_thread(content, file), {})
+        is_emptied = source.is_blank and not self._source.is_blank
+        if (await _stable(file, LOOK_S) if is_emptied else print_of(file)) != seen:
+            return  # somebody is writing it; the next look sees what
+        async with self._one_at_a_time:
+            await self._apply(replace(source, options=self._options))
+
+    def keep_file(self, name: str) -> None:
+        """Refuse another file than the one that was started with. Raises ConfigError."""
+        if name != self._named:
+            raise ConfigError("lockpin_config cannot change while Lockpin runs; restart it to take another file")
+
+    def set_options(self, options: Mapping[str, str]) -> None:
+        """Take options that were set at run time: check now, apply soon. Raises ConfigError or GuardError."""
+        if options == self._options:
+            return
+        self._checked(parse(self._source.words, self._source.file, options=options))
+        self._options = options
+        task = asyncio.get_running_loop().create_task(self._apply_options(options))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _apply_options(self, options: Mapping[str, str]) -> None:
+        try:
+            async with self._one_at_a_time:
+                await self._apply(replace(self._source, options=options))
+        except (LockpinError, GuardError) as error:
+            self._report(f"options were not applied: {error}; {KEPT}")
+            if self._options == options:
+                self._options = self._source.options
+                self._take_back(self._options)
+
+    def _checked(self, config: Config) -> Config:
+        fixed = fixed_changes(self._in_force.terms.config, config)
+        if fixed:
+            raise ConfigError(f"{' and '.join(fixed)} cannot change while Lockpin runs; restart it to apply all of it")
+        self._check(config)
+        return config
+
+    async def _apply(self, source: Source) -> None:
+        old = self._in_force.terms
+        new = await asyncio.to_thread(self._terms, source, old)
+        if new.rules != old.rules or source.origin != self._source.origin:
+            await self._in_force.replace(new, partial(self._define, new, source.origin))
+        self._in_force.terms, self._source = new, source
+        found = changes(old.config, new.config)
+        if found:
+            self._report(f"configuration reloaded: {', '.join(found)}")
+        elif self._said:
+            self._report("configuration reloaded: it is as it was")
+        self._said = ""
+
+    def _terms(self, source: Source, old: Terms) -> Terms:
+        config = self._checked(parse(source.words, source.file, options=source.options))
+        prices = old.prices
+        if (config.pricing, config.models) != (old.config.pricing, old.config.models):
+            prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
+        return make_terms(config, prices, self._ledger)
+
+    async def _define(self, terms: Terms, origin: str) -> None:
+        defining = self._ledger.define(terms.rules, origin)
+        await answer_within(defining, DEFINE_WAIT_S)
+        if not defining.done():
+            raise LedgerUnavailable("the ledger does not answer")
+        defining.result()
+
+    def _report(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            say(line)
+
+
+def print_of(file: Path | None) -> Print:
+    """Take what tells one state of a file from another; empty: there is none."""
+    if file is None:
+        return ()
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+async def _stable(file: Path | None, for_s: float) -> Print:
+    """Wait until a file has been the same for a time."""
+    seen = print_of(file)
+    while True:
+        await asyncio.sleep(for_s)
+        again = print_of(file)
+        if again == seen:
+            return seen
+        seen = again

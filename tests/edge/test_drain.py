@@ -1,0 +1,279 @@
+"""The end of a proxy, through real processes: running calls may end, new ones are refused, and nothing waits long."""
+
+import contextlib
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import client
+import h2.config
+import h2.connection
+import h2.events
+import httpx2
+import processes
+import pytest
+import sdks
+import streams
+from lockpin_addons.drain import SAME_S
+from processes import until
+from streams import IN_NANO, OUT_NANO, PATHS, SSE, Rig, ask, end_of, finished, holds_of, request_bytes, rows_of, stream
+
+KINDS = ("mitmdump", "up")
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def running(folder, kind="up", more="", **settings) -> Iterator[Rig]:
+    home = processes.make_home(folder)
+    with processes.origin(folder) as origin:
+        config = streams.CONFIG.format(origin=origin.url, closed=processes.free_port()) + more
+        with processes.proxy(folder, config, kind=kind, home=home, **settings) as proxy:
+            yield Rig(origin, proxy, folder)
+
+
+@contextlib.contextmanager
+def open_stream(rig, gate, wire="messages"):
+    """Open a stream that stands after its first chunk until `gate` is there."""
+    with stream(rig, wire, SSE | {"body": finished(wire, 9), "gate": str(gate)}) as reply:
+        pieces = reply.iter_raw()
+        yield reply, pieces, next(pieces)
+
+
+def stopping(rig):
+    until(lambda: "lockpin: stopping; " in rig.proxy.printed())
+
+
+def ends_within(rig, seconds):
+    started_s = time.monotonic()
+    assert rig.proxy.process.wait(processes.PATIENCE_S) == 0
+    assert time.monotonic() - started_s < seconds
+
+
+@pytest.mark.parametrize("sign", STOPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_running_stream_ends_and_costs_what_it_did(kind, sign, tmp_path):
+    with running(tmp_path, kind) as rig:
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (reply, pieces, first):
+            rig.proxy.process.send_signal(sign)
+            stopping(rig)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", rig.proxy.port), 5)
+            assert rig.proxy.process.poll() is None
+            gate.touch()
+            assert first + b"".join(pieces) == finished("messages", 9).encode()
+
+        ends_within(rig, 3)
+        _, charge = rows_of(rig, reply)
+        assert (charge["estimated"], charge["usd"]) == (0, 25 * IN_NANO + 9 * OUT_NANO)
+        line = "lockpin: stopping; 1 call is still running, waiting up to 60s (Ctrl-C again ends at once)\n"
+        assert line in rig.proxy.printed()
+
+
+def test_a_new_call_on_a_kept_connection_is_refused_and_not_sent(tmp_path):
+    with running(tmp_path) as rig, socket.create_connection(("127.0.0.1", rig.proxy.port), 10) as kept:
+        request = request_bytes(rig, "messages", ask("messages", 100) | {"stream": False})
+        kept.sendall(request)
+        assert client.read_all(kept).startswith(b"HTTP/1.1 200")
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (_, pieces, _first):
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            stopping(rig)
+            kept.sendall(request)
+            head, _, body = client.read_all(kept).partition(b"\r\n\r\n")
+            assert kept.recv(1) == b""  # and the connection is closed
+            gate.touch()
+            b"".join(pieces)
+
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 5\r\n" in head.lower() + b"\r\n"
+        assert b"\r\nconnection: close" in head.lower()
+        assert b'"reserve_failed"' in body
+        assert b"lockpin: this proxy is stopping" in body
+        ends_within(rig, 3)
+        assert len(rig.origin.calls()) == 2
+
+
+def test_a_body_that_comes_in_after_the_end_began_is_refused(tmp_path):
+    with running(tmp_path) as rig, socket.create_connection(("127.0.0.1", rig.proxy.port), 10) as slow:
+        request = request_bytes(rig, "messages", ask("messages", 100))
+        slow.sendall(request[:-1])
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (_, pieces, _first):
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            stopping(rig)
+            assert "1 call is still running" in rig.proxy.printed()
+            slow.sendall(request[-1:])
+            assert client.read_all(slow).startswith(b"HTTP/1.1 503 ")
+            gate.touch()
+            b"".join(pieces)
+
+        ends_within(rig, 3)
+        assert holds_of(rig, 100) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_runs_longer_than_drain_is_broken_off_and_charged_in_full(kind, tmp_path):
+    with running(tmp_path, kind, "drain: 1s\n") as rig:
+        with contextlib.suppress(httpx2.HTTPError), open_stream(rig, rig.new_path()) as (reply, _pieces, _):
+            started_s = time.monotonic()
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            assert rig.proxy.process.wait(processes.PATIENCE_S) == 0
+            assert 1 <= time.monotonic() - started_s < 5
+
+        hold, charge = rows_of(rig, reply)
+        assert (charge["usd"], charge["estimated"], charge["reason"]) == (hold["usd"], 1, "lockpin_stopped")
+        assert "1 call is broken off now and charged in full (lockpin_stopped)" in rig.proxy.printed()
+
+
+def test_a_drain_of_no_time_breaks_off_at_once(tmp_path):
+    with running(tmp_path, more="drain: 0s\n") as rig:
+        with contextlib.suppress(httpx2.HTTPError), open_stream(rig, rig.new_path()) as (reply, _pieces, _):
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            ends_within(rig, 3)
+
+        assert rows_of(rig, reply)[1]["reason"] == "lockpin_stopped"
+
+
+@pytest.mark.parametrize("sign", STOPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_signal_ends_at_once(kind, sign, tmp_path):
+    with running(tmp_path, kind) as rig:
+        with contextlib.suppress(httpx2.HTTPError), open_stream(rig, rig.new_path()) as (reply, _pieces, _):
+            rig.proxy.process.send_signal(sign)
+            stopping(rig)
+            time.sleep(SAME_S)  # what comes sooner is the same signal
+            rig.proxy.process.send_signal(sign)
+            ends_within(rig, 3)
+
+        hold, charge = rows_of(rig, reply)
+        assert (charge["usd"], charge["reason"]) == (hold["usd"], "lockpin_stopped")
+
+
+def test_two_signals_together_are_one(tmp_path):
+    with running(tmp_path) as rig:
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (reply, pieces, _):
+            rig.proxy.process.send_signal(signal.SIGINT)
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            stopping(rig)
+            gate.touch()
+            b"".join(pieces)
+
+        ends_within(rig, 3)
+        assert rows_of(rig, reply)[1]["estimated"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_idle_proxy_with_an_idle_client_and_a_tunnel_ends_within_a_second(kind, tmp_path):
+    server = socket.create_server(("127.0.0.1", 0))
+    with (
+        server,
+        running(tmp_path, kind) as rig,
+        socket.create_connection(("127.0.0.1", rig.proxy.port), 10) as kept,
+        client.tunnel(rig.proxy, "127.0.0.1", server.getsockname()[1]),
+    ):
+        kept.sendall(request_bytes(rig, "messages", ask("messages", 100) | {"stream": False}))
+        assert client.read_all(kept).startswith(b"HTTP/1.1 200")
+
+        rig.proxy.process.send_signal(signal.SIGTERM)
+        ends_within(rig, 1)
+        assert "stopping" not in rig.proxy.printed()
+
+
+def test_a_whole_reply_arrives_although_its_call_has_ended_for_the_books(tmp_path):
+    with running(tmp_path, more="drain: 20s\n") as rig, socket.socket() as slow:
+        large, gate = rig.folder / "large.json", rig.new_path()
+        large.write_bytes(b'{"id": "m", "usage": {"input_tokens": 25, "output_tokens": 9}, "content": [], "model": '
+                          b'"messages-model", "x": "' + b"x" * (30 << 20) + b'"}')  # fmt: skip
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", rig.proxy.port))
+        order = sdks.order(file=str(large), head_gate=str(gate))
+        slow.sendall(request_bytes(rig, "messages", ask("messages", 777) | {"stream": False}, **order))
+        (hold,) = until(lambda: holds_of(rig, 777))
+        rig.proxy.process.send_signal(signal.SIGTERM)
+        stopping(rig)
+        gate.touch()
+        end_of(rig, hold["call"])
+        slow.settimeout(10)
+        size = 0
+        while piece := slow.recv(1 << 20):
+            size += len(piece)
+
+        assert size > large.stat().st_size
+        ends_within(rig, 3)
+
+
+def test_a_script_that_ends_the_proxy_drains_it_too(tmp_path):
+    script = tmp_path / "ends.py"
+    flag = tmp_path / "flag"
+    script.write_text(
+        "import asyncio, pathlib\nfrom mitmproxy import ctx\n"
+        f"async def wait():\n    while not pathlib.Path({str(flag)!r}).exists():\n        await asyncio.sleep(0.01)\n"
+        "    ctx.master.shutdown()\n"
+        "def running():\n    global task\n    task = asyncio.create_task(wait())\n"
+    )
+    with running(tmp_path, "mitmdump", arguments=("-s", str(script))) as rig:
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (reply, pieces, _):
+            flag.touch()
+            stopping(rig)
+            gate.touch()
+            b"".join(pieces)
+
+        ends_within(rig, 3)
+        assert rows_of(rig, reply)[1]["estimated"] == 0
+
+
+def test_a_new_call_on_a_kept_http2_connection_is_refused_without_a_header_that_http2_forbids(tmp_path):
+    with running(tmp_path) as rig:
+        raw = client.tls(client.tunnel(rig.proxy, "api.anthropic.com", 443), rig.proxy, "api.anthropic.com", ["h2"])
+        connection = h2.connection.H2Connection(h2.config.H2Configuration())
+        connection.initiate_connection()
+        gate = rig.new_path()
+        with raw, open_stream(rig, gate) as (_, pieces, _first):
+            assert http2_call(raw, connection, 1)[b":status"] == b"200"
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            stopping(rig)
+            head = http2_call(raw, connection, 3)
+            gate.touch()
+            b"".join(pieces)
+
+        assert head[b":status"] == b"503"
+        assert b"connection" not in head
+        ends_within(rig, 3)
+
+
+def http2_call(raw, connection, stream_id):
+    """Ask on a stream of a connection; give the reply's head when the reply is whole."""
+    body = json.dumps({"model": "messages-model", "max_tokens": 100, "messages": [sdks.MESSAGE]}).encode()
+    head = [(":method", "POST"), (":scheme", "https"), (":authority", "api.anthropic.com"), (":path", "/v1/messages")]
+    connection.send_headers(stream_id, head)
+    connection.send_data(stream_id, body, end_stream=True)
+    raw.sendall(connection.data_to_send())
+    found = {}
+    while True:
+        for event in connection.receive_data(raw.recv(1 << 16)):
+            if isinstance(event, h2.events.ResponseReceived):
+                found = {bytes(name): bytes(value) for name, value in event.headers}
+            elif isinstance(event, h2.events.StreamEnded):
+                return found
+        raw.sendall(connection.data_to_send())
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_calls_under_way_at_the_signal_are_all_waited_for(wire, tmp_path):
+    with running(tmp_path) as rig, contextlib.ExitStack() as stack:
+        gate = rig.new_path()
+        opened = [stack.enter_context(open_stream(rig, gate, wire)) for _ in range(3)]
+        rig.proxy.process.send_signal(signal.SIGTERM)
+        stopping(rig)
+        assert "3 calls are still running" in rig.proxy.printed()
+        gate.touch()
+        for reply, pieces, _ in opened:
+            b"".join(pieces)
+            assert rows_of(rig, reply)[1]["estimated"] == 0
+
+        ends_within(rig, 3)

@@ -1,0 +1,432 @@
+"""Changes of the configuration while a proxy runs: applied as a whole, or not at all and said why. Real processes."""
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import client
+import processes
+import pytest
+import sdks
+from lockpin_addons.changes import changes, fixed_changes
+from lockpin_addons.terms import PAUSE_S, InForce
+from processes import until
+from streams import SSE, finished
+
+from lockpin_core.budgets import Budget
+from lockpin_core.config import Config
+from lockpin_core.errors import LedgerError
+from lockpin_core.money import Money
+from lockpin_core.windows import Window
+
+PATH = "/anthropic/v1/messages"
+CONFIG = """
+upstreams: {{api.anthropic.com: "{origin}"}}
+daily_usd: {daily}
+pricing:
+  dear: {{input_per_mtok: 0, output_per_mtok: {price}, max_output_tokens: 100000, context_tokens: 200000}}
+{more}
+"""
+DOLLAR = 1_000_000  # a million tokens' price where one costs a dollar
+LIMITS = """
+import pathlib, asyncio
+from mitmproxy import ctx, exceptions
+PLACE = pathlib.Path({place!r})
+async def watch():
+    while True:
+        await asyncio.sleep(0.02)
+        if PLACE.exists():
+            name, value = PLACE.read_text().split("=")
+            PLACE.unlink()
+            try:
+                ctx.options.update(**{{name: value}})
+                print("set", name, getattr(ctx.options, name), flush=True)
+            except exceptions.OptionsError as error:
+                print("refused", error, "| now", repr(getattr(ctx.options, name)), flush=True)
+def running():
+    global task
+    task = asyncio.create_task(watch())
+"""
+
+
+def test_changes_are_told_by_key_and_value():
+    old = Config(None, Path("ledger"), pricing={"a": {"input": "1"}, "b": {}}, allow_uncapped=("x/y",))
+    budget = Budget("dev", "task", Window("day"), limit=Money.parse("1"))
+    new = replace(
+        old, file=Path("lockpin.yaml"), daily_usd=None, pricing={"a": {"input": "2"}, "b": {}, "c": {}},
+        task=replace(old.task, budget_usd=Money.parse("0.5"), from_session=False), budgets=(budget,),
+        allow_uncapped=(), drain_ms=1500, durability="normal",
+    )  # fmt: skip
+
+    assert changes(old, new) == [
+        "durability normal", "daily_usd none", "task.budget_usd $0.5", "task.from_session false", "pricing a, c",
+        "budgets dev", "allow_uncapped x/y", "drain 1500ms",
+    ]  # fmt: skip
+    assert fixed_changes(old, new) == ["durability"]
+    assert changes(old, replace(old, pricing={})) == ["pricing a, b"]
+    many = {name: {} for name in "abcdefg"}
+    assert changes(replace(old, pricing={}), replace(old, pricing=many)) == ["pricing a, b, c, d and 3 more"]
+
+
+def test_while_the_ledger_is_told_of_other_terms_no_call_is_decided():
+    async def run() -> list[str]:
+        in_force, said, told = InForce("old"), [], asyncio.Event()
+
+        async def agree() -> None:
+            said.append("agree")
+            await told.wait()
+
+        async def decide() -> None:
+            await in_force.steady()
+            with in_force.deciding() as terms:
+                said.append(f"decided by {terms}")
+
+        with in_force.deciding() as terms:
+            change = asyncio.create_task(in_force.replace("new", agree))
+            await asyncio.sleep(PAUSE_S * 3)
+            assert said == []  # it waits for the decision that is under way
+            said.append(f"decided by {terms}")
+        await asyncio.sleep(PAUSE_S * 3)
+        call = asyncio.create_task(decide())
+        await asyncio.sleep(0)
+        told.set()
+        await asyncio.gather(change, call)
+        return said
+
+    assert asyncio.run(run()) == ["decided by old", "agree", "decided by new"]
+
+
+def test_terms_that_the_ledger_refuses_do_not_come_into_force_and_calls_go_on():
+    async def run() -> None:
+        in_force = InForce("old")
+
+        async def refuse() -> None:
+            raise LedgerError("another proxy says otherwise")
+
+        with pytest.raises(LedgerError):
+            await in_force.replace("new", refuse)
+        await in_force.steady()
+        with in_force.deciding() as terms:
+            assert terms == "old"
+        with in_force.deciding():  # one that takes long does not stop a change
+            await in_force.replace("new", lambda: asyncio.sleep(0))
+        assert in_force.terms == "new"
+
+    asyncio.run(run())
+
+
+@dataclass
+class Rig:
+    origin: processes.Origin
+    proxy: processes.Proxy
+    place: Path
+
+    @property
+    def file(self) -> Path:
+        return self.proxy.home / "lockpin.yaml"
+
+    def config(self, daily: object, price: int = DOLLAR, more: str = "") -> str:
+        return CONFIG.format(origin=self.origin.url, daily=daily, price=price, more=more)
+
+    def write(self, text: str) -> None:
+        """Write as most editors do: beside it, then into its place."""
+        draft = self.file.with_suffix(".new")
+        draft.write_text(text)
+        draft.rename(self.file)
+
+    def reloads(self) -> list[str]:
+        return [line for line in self.proxy.printed().splitlines() if line.startswith("lockpin: configuration reload")]
+
+    def ask(self, tokens: int = 3, **more) -> client.Answer:
+        told = {"model": "dear", "max_tokens": tokens, "messages": [sdks.MESSAGE]} | more
+        return client.call(self.proxy, PATH, told)
+
+    def line(self, begins: str) -> str:
+        """Wait for a line of ours."""
+        return until(lambda: next((x for x in self.proxy.printed().splitlines() if x.startswith(begins)), None))
+
+    def set(self, name: str, value: object) -> None:
+        draft = self.place.with_suffix(".new")
+        draft.write_text(f"{name}={value}")
+        draft.rename(self.place)
+
+
+@pytest.fixture
+def kind(request) -> str:
+    return getattr(request, "param", "mitmdump")
+
+
+@pytest.fixture
+def rig(kind, tmp_path) -> Iterator[Rig]:
+    place = tmp_path / "option"
+    script = tmp_path / "limits.py"
+    script.write_text(LIMITS.format(place=str(place)))
+    with processes.origin(tmp_path) as origin:
+        config = CONFIG.format(origin=origin.url, daily=1000, price=DOLLAR, more="")
+        arguments = ("-s", str(script)) if kind == "mitmdump" else ()
+        with processes.proxy(tmp_path, config, kind=kind, arguments=arguments) as proxy:
+            yield Rig(origin, proxy, place)
+            assert client.call(proxy, "/lockpin/healthz", method="GET").status == 200
+            assert "Traceback" not in proxy.printed()
+
+
+def needed(answer: client.Answer) -> tuple[float, float]:
+    assert answer.status == 402
+    return answer.json["lockpin"]["budget_usd"], answer.json["lockpin"]["needed_usd"]
+
+
+@pytest.mark.parametrize("kind", ["mitmdump", "up"], indirect=True)
+def test_a_lowered_limit_counts_from_the_next_call_and_an_open_one_goes_on(rig):
+    gate = rig.place.with_suffix(".gate")
+    order = sdks.order(**SSE, body=finished("messages", 3), gate=str(gate))
+    answers = []
+    told = {"stream": True}
+    open_call = threading.Thread(
+        target=lambda: answers.append(client.call(rig.proxy, PATH, {"model": "dear", "max_tokens": 50,
+                                                                    "messages": [sdks.MESSAGE]} | told, **order))
+    )  # fmt: skip
+    open_call.start()
+    until(lambda: rig.proxy.rows("SELECT 1 FROM open_holds"))
+
+    rig.write(rig.config(2))
+    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    refused = rig.ask()
+    gate.touch()
+    open_call.join()
+
+    assert needed(refused) == (2, 3)
+    assert answers[0].status == 200
+    (charge,) = rig.proxy.settled(1)
+    assert (charge["usd"], charge["estimated"]) == (3 * 10**9, 0)
+
+
+def test_a_raised_limit_lets_the_next_call_through(rig):
+    rig.write(rig.config(1))
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    assert rig.ask().status == 402
+
+    rig.write(rig.config(10))
+    rig.line("lockpin: configuration reloaded: daily_usd $10")
+
+    assert rig.ask().status == 200
+
+
+def test_a_price_that_is_added_is_known(rig):
+    assert rig.ask(model="brand-new").code == "unknown_model"
+
+    fresh = "  brand-new: {input_per_mtok: 1, output_per_mtok: 1, max_output_tokens: 9, context_tokens: 2000}\n"
+    rig.write(rig.config(1000, more=fresh))
+
+    assert rig.line("lockpin: configuration reloaded: ").endswith("pricing brand-new")
+    assert rig.ask(model="brand-new").status == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("task: {budget_usd: -5}", "lockpin.yaml:6: task.budget_usd is \"-5\"; a positive amount is allowed"),
+        ("dayly_usd: 5", "lockpin.yaml:6: dayly_usd"),
+        ("budgets: [", "lockpin.yaml:"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_one_line_and_the_old_one_stays_until_it_is_good_again(rig, more, words):
+    rig.write(rig.config(1, more=more))
+
+    line = rig.line("lockpin: the configuration was not reloaded: ")
+    assert words in line
+    assert line.endswith("; the old configuration stays in force")
+    assert rig.ask().status == 200
+    assert client.call(rig.proxy, "/lockpin/healthz", method="GET").json["faults"] == []
+    rig.write(rig.config(1))
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    assert rig.ask().status == 402
+    assert rig.proxy.printed().count("was not reloaded") == 1
+
+
+def test_a_file_that_is_deleted_is_said_once_and_changes_nothing(rig):
+    rig.write(rig.config(1))
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.file.unlink()
+
+    assert "lockpin.yaml is gone" in rig.line("lockpin: the configuration was not reloaded: ")
+    assert needed(rig.ask()) == (1, 3)
+    rig.file.write_text(rig.config(2))
+    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    assert needed(rig.ask()) == (2, 3)
+    assert rig.proxy.printed().count("is gone") == 1
+
+
+@pytest.mark.parametrize("key", ["durability: normal", "ledger: sqlite:///tmp/another-place/ledger.sqlite3"])
+def test_what_needs_a_restart_applies_nothing_of_the_file(rig, key):
+    rig.write(rig.config(1, more=key))
+
+    line = rig.line("lockpin: the configuration was not reloaded: ")
+    assert f"{key.partition(':')[0]} cannot change while Lockpin runs; restart it" in line
+    assert rig.ask().status == 200
+    assert not Path("/tmp/another-place").exists()
+
+
+def test_a_file_that_is_empty_for_a_moment_is_not_taken_for_the_defaults(rig):
+    rig.write(rig.config(1))
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+
+    with rig.file.open("w") as file:  # truncated, and then written piece by piece
+        for line in range(4):
+            end = time.monotonic() + 0.8
+            while time.monotonic() < end:
+                assert needed(rig.ask()) == (1, 3)
+            file.write(f"# comment {line}\n")
+            file.flush()
+        file.write(rig.config(2))
+    rig.line("lockpin: configuration reloaded: daily_usd $2")
+
+    assert len(rig.reloads()) == 2
+
+
+def test_a_change_waits_for_a_ledger_that_is_away(rig):
+    assert rig.ask().status == 200
+    away = rig.proxy.ledger.with_name("away")
+    rig.proxy.ledger.rename(away)
+    rig.write(rig.config(1))
+
+    line = rig.line("lockpin: the configuration was not reloaded: the ledger ")
+    assert line.endswith("; it is tried again, and the old configuration stays in force")
+    away.rename(rig.proxy.ledger)
+
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    until(lambda: rig.ask().status == 402)
+    assert rig.proxy.printed().count("was not reloaded") == 1
+
+
+def test_a_file_that_stays_empty_means_the_defaults(rig):
+    rig.file.write_text("# nothing\n")
+
+    line = rig.line("lockpin: configuration reloaded: ")
+
+    assert "daily_usd $25" in line
+    assert "pricing dear" in line
+    assert "upstreams api.anthropic.com" in line
+
+
+def test_a_file_that_is_touched_is_nothing_to_tell(rig):
+    os.utime(rig.file)
+    rig.write(rig.config(1000))
+    rig.write(rig.config(3))
+    rig.line("lockpin: configuration reloaded: daily_usd $3")
+
+    assert len(rig.reloads()) == 1
+
+
+def test_a_call_sees_the_old_or_the_new_and_never_a_mixture(rig):
+    """One file has $1 a day and a dollar a token, the other $2 and two: a call of 3 tokens is short by both."""
+    rig.write(rig.config(1))
+    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    files = itertools.cycle([rig.config(2, 2 * DOLLAR), rig.config(1)])
+    seen, turns = [], 0
+    while turns < 5:
+        count = len(rig.reloads())
+        rig.write(next(files))
+        while len(rig.reloads()) == count:
+            seen.append(needed(rig.ask()))
+        turns += 1
+
+    assert set(seen) == {(1, 3), (2, 6)}
+    assert len(seen) > 50
+    assert rig.origin.calls() == []
+
+
+def test_an_option_that_a_script_sets_is_applied(rig):
+    rig.set("lockpin_daily_usd", "2")
+    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    assert needed(rig.ask()) == (2, 3)
+
+    rig.write(rig.config(50, more="drain: 5s"))  # the option still wins
+    assert rig.line("lockpin: configuration reloaded: drain").endswith("drain 5s")
+    assert needed(rig.ask()) == (2, 3)
+
+    rig.set("lockpin_daily_usd", "")
+    rig.line("lockpin: configuration reloaded: daily_usd $50")
+    assert rig.ask().status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("lockpin_daily_usd", "-1", "daily_usd is \"-1\"; a positive amount is allowed"),
+        ("lockpin_durability", "normal", "durability cannot change while Lockpin runs"),
+        ("lockpin_config", "/elsewhere.yaml", "lockpin_config cannot change while Lockpin runs"),
+        ("lockpin_queue_wait", "5s", "not in this version"),
+    ],
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_refused_and_taken_back(rig, name, value, words):
+    before = str(rig.file) if name == "lockpin_config" else ""
+
+    rig.set(name, value)
+
+    line = rig.line("refused lockpin: ")
+    assert words in line
+    assert line.endswith(f"| now {before!r}")
+    assert rig.ask().status == 200
+    assert rig.reloads() == []
+
+
+def test_a_file_that_appears_where_there_was_none_is_read(tmp_path):
+    home, port, log = processes.make_home(tmp_path), processes.free_port(), tmp_path / "printed"
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONUNBUFFERED": "1",
+                 "PYTHONPATH": os.pathsep.join([str(processes.ROOT), str(processes.ROOT / "addons")])}  # fmt: skip
+    command = [sys.executable, "-m", "lockpin_addons.up", "--port", str(port)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=variables, cwd=home)
+    try:
+        until(lambda: "  config   none (defaults)" in log.read_text())
+        folder = home / ".config" / "lockpin"
+        folder.mkdir(parents=True)
+        (folder / "lockpin.yaml").write_text("daily_usd: 7\n")
+
+        until(lambda: "lockpin: configuration reloaded: daily_usd $7" in log.read_text())
+    finally:
+        processes.end(process)
+
+
+def test_two_proxies_of_one_file_follow_it_both(tmp_path):
+    home = processes.make_home(tmp_path)
+    with (
+        processes.proxy(tmp_path, "daily_usd: 5\n", kind="up", home=home) as one,
+        processes.proxy(tmp_path, "daily_usd: 5\n", kind="mitmdump", home=home) as two,
+    ):
+        (home / "lockpin.yaml").write_text("daily_usd: 6\n")
+        for proxy in (one, two):
+            until(lambda proxy=proxy: "configuration reloaded: daily_usd $6" in proxy.printed())
+
+
+def test_a_change_that_another_proxy_contradicts_is_refused_until_that_has_ended(tmp_path):
+    config = f"ledger: sqlite://{tmp_path}/shared/ledger.sqlite3\n"
+    with processes.proxy(tmp_path, config + "daily_usd: 5\n", kind="up") as two:
+        with processes.proxy(tmp_path, config + "daily_usd: 5\n", kind="up") as one:
+            (two.home / "lockpin.yaml").write_text(config + "daily_usd: 6\n")
+            until(lambda: "was not reloaded" in two.printed())
+            line = next(line for line in two.printed().splitlines() if "was not reloaded" in line)
+            assert str(one.home / "lockpin.yaml") in line
+            assert str(two.home / "lockpin.yaml") in line
+            assert "configuration reloaded" not in two.printed()
+        os.utime(two.home / "lockpin.yaml")
+
+        until(lambda: "configuration reloaded: daily_usd $6" in two.printed())
+
+
+def test_a_proxy_that_another_contradicts_does_not_start(tmp_path):
+    config = f"ledger: sqlite://{tmp_path}/shared/ledger.sqlite3\n"
+    with processes.proxy(tmp_path, config + "daily_usd: 5\n", kind="up") as one:
+        two = processes.launch(tmp_path, config + "daily_usd: 6\n")
+        assert two.process.wait(processes.PATIENCE_S) == 1
+        line = next(line for line in two.printed().splitlines() if "cannot start" in line)
+        assert str(one.home / "lockpin.yaml") in line
+        assert str(two.home / "lockpin.yaml") in line
+        assert "Traceback" not in two.printed()
