@@ -182,21 +182,21 @@ def seats_of(
 
 def standing_of(seat: Seat, balance: Balance) -> Standing:
     """Put the limits in force, raises included, to a balance."""
-    budget, span = seat.budget, seat.span
+    return standing_from(seat.account, seat.budget, seat.subject, seat.span, balance)
+
+
+def standing_from(account: str, budget: Budget, subject: str, span: WindowSpan, balance: Balance) -> Standing:
+    """The same of an account whose facts stand apart; it runs for every account of every call."""
     if balance.steps and (leaves := balance.next_leaving()) is not None:
         span = WindowSpan(None, instant(leaves))
-    return Standing(
-        account=seat.account,
-        budget=budget,
-        subject=seat.subject,
-        span=span,
-        spent=Money(balance.spent_nano),
-        held=Money(balance.held_nano),
-        spent_tokens=balance.spent_tokens,
-        held_tokens=balance.held_tokens,
-        limit=None if budget.limit is None else Money(budget.limit.nano + balance.raised_nano),
-        limit_tokens=None if budget.limit_tokens is None else budget.limit_tokens + balance.raised_tokens,
-    )
+    limit, limit_tokens = budget.limit, budget.limit_tokens
+    if balance.raised_nano and limit is not None:
+        limit = Money(limit.nano + balance.raised_nano)
+    if balance.raised_tokens and limit_tokens is not None:
+        limit_tokens += balance.raised_tokens
+    spent, held = Money(balance.spent_nano), Money(balance.held_nano)
+    tokens = (balance.spent_tokens, balance.held_tokens)
+    return Standing(account, budget, subject, span, spent, held, *tokens, limit, limit_tokens)
 
 
 def has_room(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
@@ -214,11 +214,15 @@ def has_room(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
 
 def passed_steps(standing: Standing, steps: Sequence[str]) -> tuple[str, ...]:
     """List the alert steps at or below what is spent, in dollars or in tokens; nothing spent passes none."""
-    limit = None if standing.limit is None else standing.limit.nano
+    limit, limit_tokens = standing.limit, standing.limit_tokens
+    nano = None if limit is None else limit.nano
     return tuple(
-        step
-        for step in steps
-        if _passes(standing.spent.nano, limit, step) or _passes(standing.spent_tokens, standing.limit_tokens, step)
+        [
+            step
+            for step in steps
+            if (nano is not None and _passes(standing.spent.nano, nano, step))
+            or (limit_tokens is not None and _passes(standing.spent_tokens, limit_tokens, step))
+        ]
     )
 
 

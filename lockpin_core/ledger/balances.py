@@ -23,11 +23,12 @@ from lockpin_core.ledger.accounts import (
     budget_in,
     has_room,
     passed_steps,
+    standing_from,
     standing_of,
 )
 from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import NoteEvent, encode
-from lockpin_core.ledger.definitions import Definitions
+from lockpin_core.ledger.definitions import Definitions, Stored
 from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
 from lockpin_core.ledger.totals import Totals
 from lockpin_core.windows import LIFETIME, WindowSpan
@@ -66,6 +67,8 @@ class _Account:
     counted_row: int = 0  # up to which row what is not listed on it was counted too, or found not to belong
     reset_row: int = 0  # from which row on it counts
     touched: set[int] = field(default_factory=set)  # steps that are to be written or deleted
+    # The limits in force as they were last found, by what they follow from.
+    found: tuple[Stored, TaskTerms | None, Budget] | None = None
 
 
 class Balances:
@@ -118,19 +121,22 @@ class Balances:
     def has_room(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> bool:
         """Say whether an amount fits every account; one that is new is opened."""
         self._load([seat.account for seat in seats])
-        return all(
-            has_room(seat.budget, (self._known.get(seat.account) or self._open(seat)).balance, usd, tokens)
-            for seat in seats
-        )
+        known = self._known
+        for seat in seats:
+            account = known.get(seat.account) or self._open(seat)
+            if not has_room(seat.budget, account.balance, usd, tokens):
+                return False
+        return True
 
     def add_held(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> tuple[Standing, ...]:
         """Hold an amount on all of some accounts that were just read."""
         standings: list[Standing] = []
+        self._changed.update([seat.account for seat in seats])
         for seat in seats:
-            balance = self._change(seat.account).balance
+            balance = self._known[seat.account].balance
             balance.held_nano += usd
             balance.held_tokens += tokens
-            standings.append(standing_of(seat, balance))
+            standings.append(standing_from(seat.account, seat.budget, seat.subject, seat.span, balance))
         return tuple(standings)
 
     def settle(
@@ -139,12 +145,18 @@ class Balances:
     ) -> tuple[Standing, ...]:  # fmt: skip
         """Take a hold (nano, tokens) off all its accounts and put a charge on them."""
         self._load(accounts)
+        self._changed.update(accounts)
+        is_spend = any(spent)
         for name in accounts:
-            account = self._change(name)
+            account = self._known[name]
             balance = account.balance
             balance.held_nano -= held[0]
             balance.held_tokens -= held[1]
-            self._spend(account, held_at, spent)
+            if is_spend and not balance.period_ms:
+                balance.spent_nano += spent[0]
+                balance.spent_tokens += spent[1]
+            elif is_spend:
+                self._spend(account, held_at, spent)
             assert balance.held_nano >= 0 <= balance.held_tokens, "more was taken off an account than it held"
         return self.current(accounts, terms)
 
@@ -169,7 +181,7 @@ class Balances:
     def current(self, accounts: Sequence[str], terms: TaskTerms | None) -> tuple[Standing, ...]:
         """Read how named accounts stand now."""
         self._load(accounts)
-        return tuple(self._standing(name, self._known[name], terms) for name in accounts)
+        return tuple([self._standing(name, self._known[name], terms) for name in accounts])
 
     def alert(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
         """Note the alert steps that are passed now, and list the new ones by budget name."""
@@ -319,11 +331,14 @@ class Balances:
     def _standing(self, name: str, account: _Account, terms: TaskTerms | None) -> Standing:
         stored = self._definitions.find(account.budget)
         assert stored is not None, "an account's budget is not defined"
-        if stored.removed_at is None:
-            budget = budget_in(stored.budget, account.span, account.balance.period_ms, terms)
-        else:
-            budget = stored.without_limit()
-        return standing_of(Seat(name, budget, account.subject, account.span), account.balance)
+        found = account.found
+        if found is None or found[0] is not stored or (found[2].own and found[1] is not terms):
+            if stored.removed_at is None:
+                budget = budget_in(stored.budget, account.span, account.balance.period_ms, terms)
+            else:
+                budget = stored.without_limit()
+            account.found = found = (stored, terms, budget)
+        return standing_from(name, found[2], account.subject, account.span, account.balance)
 
     def _open(self, seat: Seat) -> _Account:
         """Make an account that counts the charges and open holds of its window so far."""

@@ -10,14 +10,14 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Refusal, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import schema
-from lockpin_core.ledger.accounts import Seat, TaskTerms, is_in, own_budget, seats_of
+from lockpin_core.ledger.accounts import Seat, TaskTerms, own_budget, seats_of
 from lockpin_core.ledger.backlog import Backlog, OpenHold
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
@@ -39,6 +39,7 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.usage import Unit
 
 _REMEMBERED = 512  # whose accounts are kept in memory
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 _OPEN = "SELECT at, accounts FROM open_holds WHERE call = ?"
 _CLOSE_HOLD = "DELETE FROM open_holds WHERE call = ? RETURNING at, usd, tokens, accounts, task"
@@ -87,7 +88,7 @@ class Books:
         self._last_at = 0  # of the last row
         self._careful = True
         self._last_rates: tuple[Mapping[str, str], str] = ({}, "{}")
-        self._seats: dict[tuple[Payers, str, str], tuple[Rules, tuple[Seat, ...]]] = {}
+        self._seats: dict[tuple[Payers, str, str], tuple[Rules, tuple[Seat, ...], datetime]] = {}
         self._rules: Rules | None = None  # those whose definitions are stored
         self._facts: dict[str, dict[str, object]] = {}  # by open call: what its resolution repeats of the hold's row
 
@@ -218,12 +219,13 @@ class Books:
         """List a call's accounts; those of the last calls are remembered until a window ends."""
         key = (call.payers, call.provider, call.model)
         known = self._seats.get(key)
-        if known is not None and known[0] is rules and _is_current(known[1], own, self.now):
+        if known is not None and known[0] is rules and known[1][0].budget is own and self.now < known[2]:
             return known[1]
         seats = seats_of(*key, rules, own, self.now, self.balances.spans)
         if len(self._seats) >= _REMEMBERED:
             self._seats.clear()
-        self._seats[key] = rules, seats
+        # Ledger time only grows, so that they are these until the first of their windows ends.
+        self._seats[key] = rules, seats, min((s.span.end for s in seats if s.span.end is not None), default=_NEVER)
         return seats
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
@@ -428,7 +430,3 @@ class Books:
 
 def _is_limited(budget: Budget) -> bool:
     return budget.enforce and (budget.limit is not None or budget.limit_tokens is not None)
-
-
-def _is_current(seats: tuple[Seat, ...], own: Budget, now: datetime) -> bool:
-    return seats[0].budget is own and all(is_in(seat.span, now) for seat in seats)

@@ -124,8 +124,9 @@ class Watch:
     """Notices that the files behind an open connection were replaced or deleted.
 
     SQLite keeps its descriptors open, so the inodes seen right after opening cannot be given to other files meanwhile.
-    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it; and its
-    index, which holds the locks: with a new one beside the old, two processes would write at once. A ledger reached through a link counts as replaced when the link leads elsewhere.
+    The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it. So is
+    its index, which holds the locks: with a new one beside the old, two processes would write at once. A ledger
+    reached through a link counts as replaced when the link leads elsewhere.
     """
 
     def __init__(self, path: Path) -> None:

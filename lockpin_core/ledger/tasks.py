@@ -6,7 +6,7 @@ Within a transaction each task is read once and written once; `begin` and `flush
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.backlog import Backlog
@@ -78,7 +78,7 @@ class Tasks:
         total, last = self._last.get(name, (-1, ()))
         if total != task.spent_nano:
             last = self.recent(name)
-        spent = replace(task, spent_nano=task.spent_nano + nano)
+        spent = Task(name, task.terms, task.spent_nano + nano, task.created)
         self.put(spent)
         last = (Money(nano), *last[: RECENT - 1])
         if len(self._last) >= _REMEMBERED:

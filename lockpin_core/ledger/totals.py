@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
 
 SLOT_US = 900 * 10**6  # a quarter hour
 FACETS = ("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine", "provider", "model", "client")
@@ -40,8 +42,14 @@ _ADD = (
     _SPENT,
     _ESTIMATED_NANO,
 ) = range(len(COUNTS))
+_COUNTED = (
+    *((_INPUT, "input_tokens"), (_READS, "cache_read_tokens"), (_WRITES, "cache_write_tokens")),
+    (_OUTPUT, "output_tokens"),
+)
 
-type Facet = tuple[str, ...]
+type Facet = tuple[str | None, ...]
+
+_facet_of: Callable[[Mapping[str, Any]], Facet] = itemgetter(*FACETS)
 
 
 class Totals:
@@ -52,12 +60,11 @@ class Totals:
         self._ids: dict[Facet, int] = {}
         self._sums: dict[tuple[Facet, int], list[int]] = {}
 
-    def add(self, kind: str, at: int, row: Mapping[str, object]) -> None:
-        """Count a row; one that ends a call belongs to the quarter hour of its hold."""
+    def add(self, kind: str, at: int, row: Mapping[str, Any]) -> None:
+        """Count a row of a call, which has all FACETS; one that ends it belongs to the quarter hour of its hold."""
         if kind == "event":
             return
-        facet = tuple([str(row.get(name) or "") for name in FACETS])
-        key = (facet, int(str(row.get("held_at") or at)) // SLOT_US)
+        key = (_facet_of(row), (row.get("held_at") or at) // SLOT_US)
         sums = self._sums.get(key)
         if sums is None:
             sums = self._sums[key] = [0] * len(COUNTS)
@@ -80,29 +87,29 @@ class Totals:
         if known is None:
             if len(self._ids) >= _REMEMBERED:
                 self._ids.clear()
-            found = self._connection.execute(_FIND, facet).fetchone()
-            known = self._ids[facet] = (found or self._connection.execute(_MAKE, facet).fetchone())[0]
+            names = [name or "" for name in facet]
+            found = self._connection.execute(_FIND, names).fetchone()
+            known = self._ids[facet] = (found or self._connection.execute(_MAKE, names).fetchone())[0]
         return known
 
 
-def _count(sums: list[int], kind: str, row: Mapping[str, object]) -> None:
+def _count(sums: list[int], kind: str, row: Mapping[str, Any]) -> None:
     if kind == "hold":
         sums[_CALLS] += 1
     elif kind in ("charge", "correction"):
         _count_spend(sums, kind, row)
     elif kind == "refusal":
-        sums[_REFUSED] += _number(row, "count") or 1
+        sums[_REFUSED] += row.get("count") or 1
     elif kind == "uncapped":
         sums[_UNCAPPED] += 1
 
 
-def _count_spend(sums: list[int], kind: str, row: Mapping[str, object]) -> None:
-    usd = _number(row, "usd")
+def _count_spend(sums: list[int], kind: str, row: Mapping[str, Any]) -> None:
+    usd: int = row["usd"]
     sums[_SPENT] += usd
-    sums[_TOKENS] += _number(row, "tokens")
-    for place, name in ((_INPUT, "input_tokens"), (_READS, "cache_read_tokens"), (_WRITES, "cache_write_tokens")):
-        sums[place] += _number(row, name)
-    sums[_OUTPUT] += _number(row, "output_tokens")
+    sums[_TOKENS] += row["tokens"]
+    for place, name in _COUNTED:
+        sums[place] += row.get(name) or 0
     if row.get("estimated"):
         sums[_ESTIMATED] += 1
         sums[_ESTIMATED_NANO] += usd
@@ -111,11 +118,6 @@ def _count_spend(sums: list[int], kind: str, row: Mapping[str, object]) -> None:
     if kind == "correction" and "estimate_nano" in (data := json.loads(str(row["data"]))):
         sums[_ESTIMATED] -= 1  # the estimate that stood there is none any more
         sums[_ESTIMATED_NANO] -= data["estimate_nano"]
-
-
-def _number(row: Mapping[str, object], name: str) -> int:
-    value = row.get(name)
-    return value if isinstance(value, int) else 0
 
 
 def count_rows(connection: sqlite3.Connection) -> None:

@@ -73,7 +73,7 @@ def test_violations_are_final_before_transient_then_by_what_is_left():
     )
     tokens = nouns.standing(nouns.budget("d"), limit_tokens=100)
     fitting = nouns.standing(nouns.budget("e"), limit="1")
-    warns = replace(tighter, budget=nouns.budget("f", enforce=False))
+    warns = tighter._replace(budget=nouns.budget("f", enforce=False))
 
     assert violations([transient, fitting, tokens, warns, final, tighter], quote) == [tighter, final, tokens, transient]
 

@@ -69,7 +69,7 @@ def test_key_names_scope_and_subject():
 def test_window_is_written_for_people(window, words):
     plain = standing(limit="1")
 
-    (line,) = statement([replace(plain, budget=replace(plain.budget, window=window))])
+    (line,) = statement([plain._replace(budget=replace(plain.budget, window=window))])
 
     assert line["window"] == words
 
