@@ -1,33 +1,37 @@
-"""`lockpin budget`: how each account stands against its limit, and raising a limit."""
+"""`lockpin budget`: how each account stands against its limit, and budgets that commands make, raise and reset."""
 
 from __future__ import annotations
 
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from lockpin_cli.changes import open_admin, stranger, task_name, whoami
+from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
+from lockpin_cli.rules import Known, account, account_key, known, one_form, refuse_configured
+from lockpin_cli.task import told
 from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.money import ZERO
+from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import aligned, said
+from lockpin_core.readers.rulebook import written
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
 from lockpin_core.refusals import stamp
-from lockpin_core.windows import span_at
+from lockpin_core.windows import Window, kind_text, named, period_text, shown, span_at
 
-app = new_app("Show and raise limits.\n\nExample: lockpin budget status")
+app = new_app("Show, set, raise and reset limits.\n\nExample: lockpin budget status")
 
 _COLUMNS = (
     *(Column("BUDGET"), Column("KEY"), Column("WINDOW"), Column("ACTION"), Column("SPENT", right=True)),
@@ -55,18 +59,103 @@ def status(
     Example: lockpin budget status --key task:fix-login --output json
     """
     loaded = load_config(context, config)
-    wanted = None if key is None else ":".join(_key(key))
-    known = [each.name for each in (*loaded.all_budgets(), loaded.task_default())]
-    if budget is not None and budget not in known:
-        raise CommandError(f'no budget "{budget}"; there are {", ".join(known)}')
+    wanted = None if key is None else ":".join(account_key(key))
+    there = known(loaded)
+    for note in there.book.notes.values():
+        say(note)
+    if budget is not None and budget not in there.book.names():
+        raise CommandError(f'no budget "{budget}"; there are {", ".join(there.book.names())}')
     found = [
         standing
-        for standing in _standings(loaded, utc_now())
+        for standing in _standings(loaded, there.book.rules, utc_now())
         if budget in (None, standing.budget.name) and wanted in (None, key_of(standing))
     ]
-    if key is not None and not found and (unknown := stranger(loaded, *_key(key))):
+    if key is not None and not found and (unknown := stranger(loaded, *account_key(key))):
         say(unknown)
     show(View(_COLUMNS, _cells(found), statement(found), FIELDS, empty="nothing is spent or held"), form)
+
+
+@app.command("set")
+def set_budget(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task to give one of its own.")],
+    scope: Annotated[str | None, typer.Option(metavar="task|machine", help="Whose spend is counted together.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="lifetime|day|week|month|rolling", help="When it starts anew.")
+    ] = None,
+    period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="HH:MM", help="When a day, week or month starts.")] = None,
+    anchor: Annotated[str | None, typer.Option(metavar="DAY", help="The day on which a month starts, 1 to 31.")] = None,
+    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Else that of the configuration.")] = None,
+    limit_usd: Annotated[str | None, typer.Option(metavar="USD", help="What may be spent; none takes it off.")] = None,
+    limit_tokens: Annotated[
+        str | None, typer.Option(metavar="N", help="Tokens that may be used; none takes it off.")
+    ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Only these models; more with commas or again; * is all.")
+    ] = None,
+    providers: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only these providers; more with commas or again.")
+    ] = None,
+    alert_at: Annotated[str | None, typer.Option(metavar="0.5,0.8", help="Shares of the limit that alert.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a budget that enforces, or change one; it holds from the next call on, in every running proxy.
+
+    What is not given stays as it was. A task's name without --scope sets that task's own budget.
+
+    Example: lockpin budget set sprint --scope machine --window week --limit-usd 40
+
+    Example: lockpin budget set sprint --limit-usd 60 --models 'claude-*,gpt-5*'
+
+    Example: lockpin budget set fix-login --window rolling --period 24h --limit-usd 5
+    """
+    flags: Flags = {
+        "scope": scope, "window": window, "period": period, "at": at, "anchor": anchor, "timezone": timezone,
+        "limit_usd": limit_usd, "limit_tokens": limit_tokens, "models": joined(models),
+        "providers": joined(providers), "alert_at": alert_at,
+    }  # fmt: skip
+    loaded = load_config(context, config)
+    there, name = known(loaded), one_form(name)
+    is_made = name in there.book.by_command()
+    if scope is None and name in there.tasks:
+        _refuse_two(there, name)
+        _set_task(loaded, there, name, flags)
+        return
+    refuse_configured(loaded, there.book, name)
+    if scope is None and not is_made:
+        ways = "--scope task or --scope machine makes one"
+        raise typer.BadParameter(
+            f"no budget and no task is called so; {ways}, `lockpin task new {shlex.quote(name)} --budget USD` a task",
+            param_hint=name,
+        )
+    if not given(flags):
+        raise typer.BadParameter("nothing is to be changed; a flag such as --limit-usd 40 is needed", param_hint=name)
+    before = there.book.find(name) if is_made else None
+    budget = budget_of(name, flags, timezone=loaded.timezone, before=before)
+    was = open_admin(loaded).budget_set(budget, who=whoami())
+    print(plain(f"{_changed(budget, was)}{_spent_already(loaded, budget)}"))
+
+
+@app.command("rm")
+def remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget that a command has made.")],
+    config: ConfigOption = None,
+) -> None:
+    """Take a budget out of force. What it has counted stays, and goes on when it is set again.
+
+    Example: lockpin budget rm sprint
+    """
+    loaded = load_config(context, config)
+    there, name = known(loaded), one_form(name)
+    refuse_configured(loaded, there.book, name)
+    if name not in there.book.by_command():
+        made = ", ".join(there.book.by_command()) or "none"
+        way = f"; {_task_stays(name)}" if name in there.tasks else ""
+        raise CommandError(f'no budget "{name}" was made by command; there is {made}{way}')
+    gone = open_admin(loaded).budget_rm(name, who=whoami()).budget
+    print(plain(f'budget "{name}" is out of force: {_line(gone)}; what it has counted stays'))
 
 
 @app.command("raise")
@@ -77,7 +166,7 @@ def raise_limit(
     key: KeyOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Raise a limit for its current window; a lifetime limit for good.
+    """Raise a limit for its current window; a lifetime limit for good, a rolling one for one period.
 
     Example: lockpin budget raise daily --by 5
 
@@ -87,15 +176,107 @@ def raise_limit(
     """
     more = amount(by, "--by")
     loaded = load_config(context, config)
-    chosen, subject = _account(loaded, name, None if key is None else _key(key))
-    if unknown := stranger(loaded, chosen.scope, subject):
-        raise CommandError(unknown)
+    chosen, subject = account(loaded, name, key, "raise")
     standing = open_admin(loaded).raise_budget(chosen, subject, more, who=whoami())
     assert standing.limit is not None, "a limit was raised that is not there"
-    until = "" if standing.span.end is None else f" until {stamp(standing.span.end)}"
     spent, held = said(standing.spent), said(standing.held)
-    line = f"{key_of(standing)}: {chosen.name} limit {said(standing.limit)}{until}, spent {spent}, held {held}"
+    until = _until(standing)
+    line = f"{key_of(standing)}: {chosen.name} limit {said(standing.limit)} {until}, spent {spent}, held {held}"
     print(plain(line + _closed(loaded, chosen, subject)))
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task that has a budget of its own.")],
+    key: KeyOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let what is spent in the current window count from now on. Calls in flight stay held.
+
+    Example: lockpin budget reset daily
+
+    Example: lockpin budget reset task --key task:fix-login
+    """
+    loaded = load_config(context, config)
+    chosen, subject = account(loaded, name, key, "reset")
+    before, after = open_admin(loaded).reset_budget(chosen, subject, who=whoami())
+    limit = "no limit" if after.limit is None else f"limit {said(after.limit)}"
+    tokens = f" and {before.spent_tokens:,} tokens" if after.limit_tokens is not None else ""
+    counts = f"spent was {said(before.spent)}{tokens} and counts from {said(after.spent)} now"
+    print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {said(after.held)}, {limit}"))
+
+
+def _refuse_two(there: Known, name: str) -> None:
+    """Refuse a name that is a budget and a task: nothing says which of the two is meant."""
+    found = there.book.find(name)
+    if found is not None:
+        ways = f"--scope {found.scope} means the budget, `lockpin task new {shlex.quote(name)} --budget USD` the task"
+        raise typer.BadParameter(f"it is a budget and a task; {ways}", param_hint=name)
+
+
+def _set_task(config: Config, there: Known, name: str, flags: Flags) -> None:
+    """Set a task's own budget, as `task new` does; what is not given stays as it was."""
+    other = [key for key in given(flags) if key not in ("limit_usd", "window", "period")]
+    if other or not given(flags):
+        words = "a task's own budget is set by --limit-usd, --window and --period; --scope makes another budget"
+        raise typer.BadParameter(words, param_hint=f"--{other[0].replace('_', '-')}" if other else name)
+    before = there.tasks[name]
+    limit = None if flags["limit_usd"] is None else amount(flags["limit_usd"], "--limit-usd")
+    if limit is None and before.limit_nano is None:
+        raise typer.BadParameter("the task has no budget of its own yet; --limit-usd is needed", param_hint=name)
+    window = named(before.window, Window("lifetime"))
+    if flags["window"] is not None or flags["period"] is not None:
+        window = window_of(flags["window"] or window.kind, flags["period"])
+    made = open_admin(config).task_new(task_name(name, "NAME"), limit=limit, window=kind_text(window), who=whoami())
+    was = "none" if before.limit_nano is None else f"{said(Money(before.limit_nano))}, {_shown(before.window)}"
+    again = "; it was closed and is open again" if before.closed else ""
+    print(plain(f"{told(made)}; before: {was}{again}"))
+
+
+def _task_stays(name: str) -> str:
+    return f"a task's own budget stays, `lockpin task new {shlex.quote(name)} --budget USD` sets another"
+
+
+def _shown(window: str) -> str:
+    return shown(named(window, Window("lifetime")))
+
+
+def _changed(budget: Budget, was: StoredBudget | None) -> str:
+    """Say what a budget is now, and what it was."""
+    if was is None:
+        return f'budget "{budget.name}" is in force: {_line(budget)}; it enforces from the next call on'
+    pairs = zip(written(was.budget), written(budget), strict=True)
+    changes = [f"{key} was {before}, is {after}" for (key, before), (_, after) in pairs if before != after]
+    if not changes:
+        return f'budget "{budget.name}" is just so already: {_line(budget)}'
+    return f'budget "{budget.name}": {"; ".join(changes)}; from the next call on'
+
+
+def _line(budget: Budget) -> str:
+    limits = [] if budget.limit is None else [f"limit {said(budget.limit)}"]
+    limits += [] if budget.limit_tokens is None else [f"{budget.limit_tokens:,} tokens"]
+    only = [", ".join(names) for names in (budget.models, budget.providers) if names and names != ("*",)]
+    return ", ".join([budget.scope, shown(budget.window), *limits, *(f"only {names}" for names in only)])
+
+
+def _spent_already(config: Config, budget: Budget) -> str:
+    """Say what of a machine's budget is spent already, where something is."""
+    if budget.scope != "machine":
+        return ""
+    payers, rules = Payers(config.task.default, socket.gethostname()), Rules((budget,), config.task_default())
+    standings = open_admin(config).standings(rules, payers, now=utc_now())
+    found = next(standing for standing in standings if standing.budget.name == budget.name)
+    if not found.spent and not found.held:
+        return ""
+    return f"; {key_of(found)} has spent {said(found.spent)} and holds {said(found.held)}"
+
+
+def _until(standing: Standing) -> str:
+    window = standing.budget.window
+    if window.kind == "rolling":
+        return f"for {period_text(window)}"
+    return "for good" if standing.span.end is None else f"until {stamp(standing.span.end)}"
 
 
 def _closed(config: Config, budget: Budget, subject: str) -> str:
@@ -107,49 +288,16 @@ def _closed(config: Config, budget: Budget, subject: str) -> str:
     return f"; the task is closed, so its calls are refused all the same; {again}"
 
 
-def _standings(config: Config, now: datetime) -> list[Standing]:
+def _standings(config: Config, rules: Rules, now: datetime) -> list[Standing]:
     """Give every account with something spent or held, this machine's and tasks with a limit also at zero."""
     if not config.ledger.exists():
-        return [_untouched(budget, now) for budget in config.all_budgets() if budget.scope == "machine"]
+        return [_untouched(budget, now) for budget in rules.budgets if budget.scope == "machine"]
     with LedgerReader(config.ledger) as reader:
-        rules = _in_force(config, reader)
         found = {standing.account: standing for standing in reader.standings(rules, now=now)}
         for standing in _also_at_zero(rules, reader, config.task.default, now):
             found.setdefault(standing.account, standing)
     order = {budget.name: place for place, budget in enumerate((*rules.budgets, rules.task_default))}
     return sorted(found.values(), key=lambda standing: (order[standing.budget.name], standing.subject))
-
-
-def _in_force(config: Config, reader: LedgerReader) -> Rules:
-    """Take each budget as the last hold did: a proxy's own flags win over the file. Says where the two differ."""
-    stored = {budget.name: budget for budget in reader.budgets()}
-
-    def last(budget: Budget) -> Budget:
-        found = stored.get(budget.name, budget)
-        if found != budget:
-            say(f'budget "{budget.name}" is taken as a proxy last applied it: {"; ".join(_differences(found, budget))}')
-        return found
-
-    return Rules(tuple(map(last, config.all_budgets())), last(config.task_default()))
-
-
-def _differences(stored: Budget, configured: Budget) -> Iterator[str]:
-    """Name each field in which two definitions differ, with both values, in the configuration's words."""
-    for (name, there), (_, here) in zip(_terms(stored), _terms(configured), strict=True):
-        if there != here:
-            yield f"{name} is {there}, in the configuration it is {here}"
-
-
-def _terms(budget: Budget) -> list[tuple[str, str]]:
-    limit = "none" if budget.limit is None else said(budget.limit)
-    tokens = "none" if budget.limit_tokens is None else f"{budget.limit_tokens:,}"
-    lists = ("alert_at", "models", "providers")
-    return [
-        *(("limit_usd", limit), ("limit_tokens", tokens), ("action", "enforce" if budget.enforce else "warn")),
-        *(("scope", budget.scope), ("window", budget.window.kind), ("timezone", budget.window.zone)),
-        *((name, f"[{', '.join(getattr(budget, name))}]") for name in lists),
-        ("own", str(budget.own).lower()),
-    ]
 
 
 def _also_at_zero(rules: Rules, reader: LedgerReader, default_task: str, now: datetime) -> list[Standing]:
@@ -168,57 +316,13 @@ def _untouched(budget: Budget, now: datetime) -> Standing:
     return Standing(account, budget, subject, span, ZERO, ZERO, 0, 0, budget.limit, budget.limit_tokens)
 
 
-def _key(text: str) -> tuple[str, str]:
-    scope, colon, subject = text.partition(":")
-    if scope not in ("task", "machine") or not colon or not subject:
-        allowed = "task:NAME or machine:HOST is allowed"
-        raise typer.BadParameter(f'"{text}": {allowed}', param_hint="--key")
-    return scope, task_name(subject, "--key") if scope == "task" else subject
-
-
-def _account(config: Config, name: str, key: tuple[str, str] | None) -> tuple[Budget, str]:
-    """Find the one account that is meant. Wrong use where the words may mean two."""
-    rules, limited = _known(config)
-    own = rules.task_default
-    budgets = {budget.name: budget for budget in (*rules.budgets, own)}
-    if key is None and name in budgets and name in limited:
-        budget, task = f"--key {budgets[name].scope}:…", f"`lockpin budget raise {own.name} --key task:{name}`"
-        raise typer.BadParameter(
-            f"it is a budget and a task; {budget} means the budget, {task} the task", param_hint=name
-        )
-    if name in budgets:
-        return budgets[name], _subject(budgets[name], key)
-    if name in limited and key in (None, ("task", name)):
-        return own, name
-    raise CommandError(f'no budget "{name}", and no task of that name with a budget; there are {", ".join(budgets)}')
-
-
-def _known(config: Config) -> tuple[Rules, set[str]]:
-    """Give the budgets in force and the tasks that have one of their own."""
-    if not config.ledger.exists():
-        return Rules(config.all_budgets(), config.task_default()), set()
-    with LedgerReader(config.ledger) as reader:
-        rules, tasks = _in_force(config, reader), reader.task_terms()
-    has_default = rules.task_default.limit is not None
-    return rules, {name for name, terms in tasks.items() if has_default or terms.limit_nano is not None}
-
-
-def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
-    if key is None and budget.scope == "machine":
-        return socket.gethostname()
-    if key is None or key[0] != budget.scope:
-        words = f'budget "{budget.name}" has an account for each {budget.scope}; {budget.scope}:… is allowed'
-        raise typer.BadParameter(words, param_hint="--key")
-    return key[1]
-
-
 def _cells(standings: Sequence[Standing]) -> list[list[str]]:
     spent = aligned([standing.spent for standing in standings], up=True)
     held = aligned([standing.held for standing in standings], up=True)
     limits = aligned([standing.limit for standing in standings], up=False)
     return [
         [
-            standing.budget.name, key_of(standing), standing.budget.window.kind, _action(standing),
+            standing.budget.name, key_of(standing), shown(standing.budget.window), _action(standing),
             *_amounts(standing, amounts), _percent(standing),
             "-" if standing.span.end is None else stamp(standing.span.end),
         ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +15,10 @@ from lockpin_cli.inputs import instant, load_config
 from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show
 from lockpin_core.clock import utc_now
-from lockpin_core.ledger.reader import CallRow
+from lockpin_core.ledger.listing import DEFERRED, CallRow
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.calls import FIELDS, charged, receipt_of
 from lockpin_core.readers.figures import aligned
-from lockpin_core.readers.finder import Finder
 from lockpin_core.refusals import stamp
 
 app = new_app()
@@ -51,18 +53,24 @@ def calls(
     start = None if since is None else instant(since, "--since", utc_now())
     named = None if task is None else task_name(task, "--task")
     loaded = load_config(context, config)
-    ledger = loaded.ledger
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
-    found: list[CallRow] = []
-    if ledger.exists():
-        with Finder(ledger) as finder:
-            found = finder.calls_of(model or "*", since=start, task=named, limit=wanted)
-    if named is not None and not found and (unknown := stranger(loaded, "task", named)):
-        say(unknown)
-    show(_view(found, ledger, cut=limit is None and len(found) == _TABLE_ROWS), form)
+    with ExitStack() as stack:
+        found: Iterator[CallRow] = iter(())
+        if loaded.ledger.exists():
+            reader = stack.enter_context(LedgerReader(loaded.ledger))
+            found = reader.calls(since=start, task=named, model=model, limit=wanted)
+        first = next(found, None)
+        if named is not None and first is None and (unknown := stranger(loaded, "task", named)):
+            say(unknown)
+        everything = itertools.chain([] if first is None else [first], found)
+        if form is Format.TABLE:
+            shown = list(everything)
+            show(_table(shown, loaded.ledger, cut=limit is None and len(shown) == _TABLE_ROWS), form)
+        else:
+            show(View((), (), map(receipt_of, everything), FIELDS), form)
 
 
-def _view(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
+def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
     held = aligned([call.held for call in found], up=True)
     spent = aligned([charged(call) for call in found], up=True)
     cells = [
@@ -73,16 +81,14 @@ def _view(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
         for call, *shown in zip(found, held, spent, strict=True)
     ]  # fmt: skip
     notes = [f"the newest {_TABLE_ROWS}; --limit shows more"] if cut else []
-    return View(
-        _COLUMNS, cells, [receipt_of(call) for call in found], FIELDS, notes=notes, empty=f"no such calls in {ledger}"
-    )
+    return View(_COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}")
 
 
 def _note(call: CallRow) -> str:
     if call.state == "open":
-        return "in flight"
+        return call.reason if call.reason == DEFERRED else "in flight"
     if call.state == "none":
         return f"{call.code} ×{call.count}" if call.count > 1 else str(call.code)
     notes = ["(est.)" if call.estimated else "", call.reason or "", "failed" if call.failed else ""]
-    notes += ["over hold" if call.over_hold else "", "" if call.priced else "no price"]
+    notes += ["over hold" if call.over_hold else "", "" if call.priced else "no price", *call.corrections]
     return " ".join(dict.fromkeys(note for note in notes if note))

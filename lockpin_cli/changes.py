@@ -6,6 +6,7 @@ import getpass
 import os
 import shlex
 import socket
+from pathlib import Path
 
 import typer
 
@@ -14,7 +15,13 @@ from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.admin import NAME_MAX, SqliteAdmin, canonical_task
-from lockpin_core.readers.finder import Finder, near
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.ledger.prune import pruned
+from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.readers.finder import PREFIX_MIN, near
+from lockpin_core.refusals import stamp
+
+_SHOWN = 3  # calls that an unclear beginning may name
 
 
 def task_name(text: str, name: str) -> str:
@@ -33,14 +40,42 @@ def stranger(config: Config, scope: str, subject: str) -> str | None:
         return None
     known: list[str] = []
     if config.ledger.exists():
-        with Finder(config.ledger) as finder:
-            known = finder.tasks() if scope == "task" else finder.machines()
+        with LedgerReader(config.ledger) as reader:
+            known = reader.tasks() if scope == "task" else reader.machines()
     if subject in known:
         return None
     if scope == "task":
         others = near(subject, known) or f"`lockpin task new {shlex.quote(subject)} --budget USD` makes one"
         return f'no task "{subject}" was made or used; {others}'
     return f'no machine "{subject}" has an account; {near(subject, [*known, socket.gethostname()])}'
+
+
+def find_call(ledger: Path, call: str, task: str | None = None) -> CallRow:
+    """Find the call of an id, of the beginning of one, or the newest as "last". Raises CommandError."""
+    found = None
+    if ledger.exists():
+        with LedgerReader(ledger) as reader:
+            found = reader.call(call.strip(), task=task) or _begun(reader, call.strip(), task)
+    if found is None:
+        what = "no call yet" if call == "last" else f'no call "{call}"'
+        of_task = "" if task is None else f' of task "{task}"'
+        raise CommandError(f"{what}{of_task} in {ledger}; `lockpin calls` lists them{_taken_out(ledger)}")
+    return found
+
+
+def _taken_out(ledger: Path) -> str:
+    """Say up to when rows were taken out, since that may be why a call is not found."""
+    gone = pruned(ledger) if ledger.exists() else None
+    return "" if gone is None else f"; calls up to {stamp(gone.last_at)} were taken out by `lockpin ledger prune`"
+
+
+def _begun(reader: LedgerReader, beginning: str, task: str | None) -> CallRow | None:
+    """Find the one call whose id begins so; None: none does."""
+    ids = reader.ids(beginning.lower(), task=task) if len(beginning) >= PREFIX_MIN else []
+    if len(ids) > 1:
+        shown = ", ".join([*ids[:_SHOWN], *(["…"] if len(ids) > _SHOWN else [])])
+        raise CommandError(f'{len(ids)} calls begin with "{beginning}": {shown}; more of the id is needed')
+    return reader.call(ids[0], task=task) if ids else None
 
 
 def open_admin(config: Config) -> SqliteAdmin:

@@ -27,8 +27,11 @@ COMMANDS = {
     "calls": "List calls, newest first.",
     "receipt": "Show what became of one call.",
     "task": "Make, list and close tasks.",
-    "budget": "Show and raise limits.",
+    "budget": "Show, set, raise and reset limits.",
+    "correct": "Say what a call really cost.",
     "prices": "Show the prices in use.",
+    "verify": "Prove the ledger, or name the first row that is wrong.",
+    "ledger": "Back the ledger up, take old rows out, give space back.",
     "validate": "Check lockpin.yaml without starting anything.",
 }
 

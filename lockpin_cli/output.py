@@ -6,7 +6,7 @@ import csv
 import enum
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -39,11 +39,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One answer in all its forms. Cells are text; `records` are JSON-ready and all have the same keys."""
+    """One answer in all its forms. Cells are text; `records` are JSON-ready and all have the same keys.
+
+    Records may come one by one, as they are read; then they are printed so, and are there once.
+    """
 
     columns: Sequence[Column]
     cells: Sequence[Sequence[str]]
-    records: Sequence[Mapping[str, object]]
+    records: Iterable[Mapping[str, object]]
     fields: Sequence[str]  # the keys of a record, for a CSV without rows too
     document: object = None  # the whole JSON answer; None: the array of records
     foot: Sequence[str] = ()  # cells of a last line that adds up
@@ -57,7 +60,10 @@ def show(view: View, form: Format) -> None:
         case Format.TABLE:
             _show_table(view)
         case Format.JSON:
-            print(dumps(list(view.records) if view.document is None else view.document))
+            if view.document is None:
+                _show_array(view.records)
+            else:
+                print(dumps(view.document))
         case Format.JSONL:
             for record in view.records:
                 print(dumps(record))
@@ -97,6 +103,14 @@ def _show_lines(view: View) -> None:
     for line in lines:
         padded = (_pad(cell, width, column) for cell, width, column in zip(line, widths, view.columns, strict=True))
         print("  ".join(padded).rstrip())
+
+
+def _show_array(records: Iterable[Mapping[str, object]]) -> None:
+    before = "["
+    for record in records:
+        sys.stdout.write(before + dumps(record))
+        before = ","
+    print("[]" if before == "[" else "]")
 
 
 def _show_csv(view: View) -> None:

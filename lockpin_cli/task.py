@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from lockpin_cli.changes import open_admin, task_name, whoami
+from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, show
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.readers.figures import aligned, dollars, said
 from lockpin_core.refusals import stamp
+from lockpin_core.windows import Window, kind_text, named, period_text, shown
 
 app = new_app("Make, list and close tasks.\n\nExample: lockpin task new fix-login --budget 5")
 
@@ -25,13 +26,6 @@ _COLUMNS = (
 _FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created")
 
 
-class WindowKind(enum.StrEnum):
-    """When a task's budget starts anew."""
-
-    LIFETIME = "lifetime"
-    DAY = "day"
-
-
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="1 to 128 printable characters without a slash.")]
 
 
@@ -40,21 +34,32 @@ def new(
     context: typer.Context,
     name: NameArgument,
     budget: Annotated[str, typer.Option(metavar="USD", help="What the task may spend.")],
-    window: Annotated[WindowKind, typer.Option(help="When the budget starts anew.")] = WindowKind.LIFETIME,
+    window: Annotated[
+        str, typer.Option(metavar="lifetime|day|week|month|rolling", help="When the budget starts anew.")
+    ] = "lifetime",
+    period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Make a task with a budget. A name in use gets this budget, a closed task opens again.
 
     Example: lockpin task new fix-login --budget 5 --window day
+
+    Example: lockpin task new agent --budget 20 --window rolling --period 24h
     """
     limit = amount(budget, "--budget")
     name = task_name(name, "NAME")
+    kind = kind_text(window_of(window, period))
     admin = open_admin(load_config(context, config))
-    made = admin.task_new(name, limit=limit, window=window.value, who=whoami())
-    each = "a day" if made.window == "day" else "in all"
-    passed = "; that is spent already, so its calls are refused" if made.spent >= (made.limit or limit) else ""
-    sums = f"spent {said(made.spent)}, held {said(made.held)}"
-    print(f'task "{made.name}": {said(made.limit or limit)} {each}, {sums}{passed}')
+    print(plain(told(admin.task_new(name, limit=limit, window=kind, who=whoami()))))
+
+
+def told(made: TaskInfo) -> str:
+    """Say what a task's budget is now."""
+    window = _window(made)
+    each = {"lifetime": "in all", "rolling": f"in any {period_text(window)}"}.get(window.kind, f"a {window.kind}")
+    assert made.limit is not None, "a budget was set that is not there"
+    passed = "; that is spent already, so its calls are refused" if made.spent >= made.limit else ""
+    return f'task "{made.name}": {said(made.limit)} {each}, spent {said(made.spent)}, held {said(made.held)}{passed}'
 
 
 @app.command("list")
@@ -91,16 +96,20 @@ def _view(tasks: Sequence[TaskInfo]) -> View:
         strict=True,
     )
     cells = [
-        [task.name, task.window, *shown, "closed" if task.closed else "open", str(record["created"] or "-")]
-        for task, record, shown in zip(tasks, records, amounts, strict=True)
+        [task.name, shown(_window(task)), *sums, "closed" if task.closed else "open", str(record["created"] or "-")]
+        for task, record, sums in zip(tasks, records, amounts, strict=True)
     ]
     return View(_COLUMNS, cells, records, _FIELDS, empty="no tasks yet; `lockpin task new NAME --budget USD` makes one")
+
+
+def _window(task: TaskInfo) -> Window:
+    return named(task.window, Window("lifetime"))
 
 
 def _record(task: TaskInfo) -> dict[str, object]:
     return {
         "task": task.name,
-        "window": task.window,
+        "window": shown(_window(task)),
         "spent_usd": dollars(task.spent),
         "held_usd": dollars(task.held),
         "limit_usd": dollars(task.limit),

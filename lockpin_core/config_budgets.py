@@ -10,6 +10,7 @@ from lockpin_core.config_values import (
     amount,
     built,
     duration_within,
+    folded,
     label,
     listed,
     one_of,
@@ -21,7 +22,7 @@ from lockpin_core.config_values import (
     whole,
     zone,
 )
-from lockpin_core.config_yaml import Node, Text, shown
+from lockpin_core.config_yaml import Items, Node, Table, Text, shown
 from lockpin_core.money import Money
 from lockpin_core.windows import KINDS, MAX_PERIOD_MS, MIN_PERIOD_MS, Window
 
@@ -32,7 +33,7 @@ _KEYS = (
     *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", "models", "providers", "timezone"),
     *("users", "groups", "rings", "projects", "tags", "at", "anchor", "period"),
 )
-_KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
+KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
 _scope = built(one_of(*_SCOPES), "task", "machine")
 _period = duration_within(MIN_PERIOD_MS, MAX_PERIOD_MS, "a duration from 1h to 2160h, such as 24h, is allowed")
 _texts = listed(text)
@@ -64,6 +65,28 @@ def read_budgets(nodes: Sequence[Node], timezone: str) -> tuple[Budget, ...]:
     return tuple(budgets)
 
 
+def read_budget(node: Node, timezone: str) -> Budget:
+    """Read one budget, whatever its name. Raises ConfigError."""
+    return _budget(section(node, _KEYS), timezone)
+
+
+def budget_lines(tree: Table) -> dict[str, int]:
+    """Give the line of a file on which each budget is made, those of `daily_usd` and `task.budget_usd` too."""
+    top = _by_key(tree)
+    own = _by_key(top.get("task"))
+    found = {DAILY: top.get("daily_usd"), OWN: own.get("budget_usd")}
+    listed_there = top.get("budgets")
+    for item in listed_there.items if isinstance(listed_there, Items) else ():
+        name = _by_key(item).get("name")
+        if name is not None:
+            found[label(name)] = item
+    return {name: node.where.line for name, node in found.items() if node is not None and node.where.line is not None}
+
+
+def _by_key(node: Node | None) -> dict[str, Node]:
+    return {folded(key): entry for key, entry in node.entries.items()} if isinstance(node, Table) else {}
+
+
 def _budget(keys: Section, timezone: str) -> Budget:
     _check_not_built(keys)
     budget = Budget(
@@ -84,7 +107,7 @@ def _budget(keys: Section, timezone: str) -> Budget:
 
 def _window(keys: Section, timezone: str) -> Window:
     kind = keys.need("window", one_of(*KINDS), f"{_either(KINDS)} is allowed")
-    for key, kinds in _KINDS_WITH.items():
+    for key, kinds in KINDS_WITH.items():
         node = keys.entries.get(key)
         if node is not None and kind not in kinds and not (isinstance(node, Text) and node.is_null):
             raise node.where.error(f"is {shown(node)} beside window: {kind}; {key} is allowed beside {_either(kinds)}")

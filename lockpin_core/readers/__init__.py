@@ -1,1 +1,1 @@
-"""Views of the ledger: what commands and pages show. Pure over the ledger's reader, but for `finder`; no output."""
+"""Views of the ledger: what commands and pages show. Pure over the ledger's reader; no output."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.ledger.reader import Balanced, CallRow
+from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
 from lockpin_core.receipt import ReceiptFacts, receipt
@@ -18,10 +18,10 @@ FIELDS = (
 
 
 def receipt_of(call: CallRow) -> dict[str, object]:
-    """Build a call's receipt; that of a call in flight has no charge yet."""
+    """Build a call's receipt; that of a call in flight has no charge yet. `at` is the instant of the decision."""
     return receipt(
         ReceiptFacts(
-            call.id, call.ended_at or call.at, call.decision, call.payers.task, call.provider, call.model,
+            call.id, call.at, call.decision, call.payers.task, call.provider, call.model,
             code=call.code, key=call.payers.key, user=call.payers.user, model_served=call.model_served,
             held=call.held, charged=charged(call), estimated=call.estimated,
             estimate_reason=call.reason if call.state == "charged" else None, failed=call.failed, usage=call.usage,
@@ -33,7 +33,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
 
 
 def charged(call: CallRow) -> Money | None:
-    """Say what a call cost; None: in flight, or never held. A void is a zero."""
+    """Say what a call costs by now; None: in flight, or never held. A void is a zero."""
     return ZERO if call.state == "void" else call.charged
 
 
@@ -47,12 +47,14 @@ def _ending(call: CallRow) -> str:
     held = f"held {said(call.held)}" if call.held is not None else ""
     match call.state:
         case "open":
-            return f"in flight, {held}"
+            return f"{'cost comes later' if call.reason == DEFERRED else 'in flight'}, {held}"
         case "void":
             return f"cost nothing ({call.reason}), {held}"
         case "charged" if call.charged is not None:
-            estimate = f" (est.) {call.reason}" if call.estimated else ""
-            return f"charged {said(call.charged)}{estimate}, {'over what was ' if call.over_hold else ''}{held}"
+            notes = [f"(est.) {call.reason}"] if call.estimated else []
+            notes += [f"({code})" for code in dict.fromkeys(call.corrections)]
+            charge = " ".join([f"charged {said(call.charged)}", *notes])
+            return f"{charge}, {'over what was ' if call.over_hold else ''}{held}"
     times = f" {call.count} times" if call.count > 1 else ""
     return f"{call.decision}{times} ({call.code})"
 

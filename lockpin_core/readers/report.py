@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from lockpin_core.ledger.reader import OpenHold, Total
+from lockpin_core.ledger.reader import OpenHold
+from lockpin_core.ledger.summaries import Total
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import dollars
 from lockpin_core.refusals import stamp

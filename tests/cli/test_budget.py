@@ -1,12 +1,20 @@
 import json
 import socket
+import unicodedata
+from dataclasses import replace
 
 import pytest
 
 from lockpin_core.call import Payers, Refusal
-from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.config_budgets import daily_budget, own_budget
+from lockpin_core.ledger.protocol import CallNote, Held, Rules, Short
+from lockpin_core.ledger.verify import verify
+from lockpin_core.money import Money
+from tests.ledger.desk import call
 
 MACHINE = socket.gethostname()
+SPRINT = ("--scope", "machine", "--window", "week")
+RULES = Rules((daily_budget(Money.parse("25"), "UTC"),), own_budget(None, ("0.75", "0.95"), "UTC"))
 
 
 def status(lockpin, *words: str) -> list[dict]:
@@ -89,8 +97,8 @@ def test_raise_of_a_task_by_its_name_or_by_its_key(lockpin, ledger):
     by_name = lockpin("budget", "raise", "fix", "--by", "0.5")
     by_key = lockpin("budget", "raise", "task", "--key", "task:fix", "--by", "0.25")
 
-    assert by_name.stdout == "task:fix: task limit $1.50, spent $0.03, held $0.00\n"
-    assert by_key.stdout == "task:fix: task limit $1.75, spent $0.03, held $0.00\n"
+    assert by_name.stdout == "task:fix: task limit $1.50 for good, spent $0.03, held $0.00\n"
+    assert by_key.stdout == "task:fix: task limit $1.75 for good, spent $0.03, held $0.00\n"
 
 
 def test_raise_of_a_name_that_is_budget_and_task_asks_which(lockpin, ledger):
@@ -112,14 +120,16 @@ def test_machine_without_an_account_is_refused_and_the_known_are_named(lockpin, 
     assert status(lockpin, "--budget", "daily")[0]["limit_usd"] == 25
 
 
-def test_task_that_nobody_made_or_used_is_refused_and_near_ones_are_named(lockpin, home, ledger):
-    home.config("budgets:\n- {name: each, scope: task, window: day, limit_usd: 2, action: enforce}\n")
+@pytest.mark.parametrize("verb", ["raise", "reset"])
+def test_task_that_nobody_made_or_used_is_refused_and_near_ones_are_named(lockpin, ledger, verb):
+    lockpin("budget", "set", "each", "--scope", "task", "--window", "day", "--limit-usd", "2")
 
     for budget in ("each", "task"):
-        done = lockpin("budget", "raise", budget, "--key", "task:fixx", "--by", "5")
+        more = ["--by", "5"] if verb == "raise" else []
+        done = lockpin("budget", verb, budget, "--key", "task:fixx", *more)
 
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.endswith('lockpin: no task "fixx" was made or used; there is fix\n')
+        assert done.stderr == 'lockpin: no task "fixx" was made or used; there is fix\n'
 
 
 def test_task_that_was_only_refused_is_known(lockpin, ledger):
@@ -155,7 +165,7 @@ def test_raise_of_a_closed_task_says_that_it_stays_closed(lockpin, ledger):
 
     line = lockpin("budget", "raise", "fix", "--by", "1").stdout
 
-    assert line.startswith("task:fix: task limit $2.00, spent $0.03, held $0.00; the task is closed, so its calls are")
+    assert line.startswith("task:fix: task limit $2.00 for good, spent $0.03, held $0.00; the task is closed, so its")
     assert line.endswith("`lockpin task new fix --budget USD` opens it again\n")
 
 
@@ -176,3 +186,222 @@ def test_money_in_the_table_is_rounded_against_the_user_and_exact_in_json(lockpi
 
     assert "$1.23 " in lockpin("budget", "status").stdout
     assert status(lockpin)[0]["limit_usd"] == 1.23456789
+
+
+def ask(ledger, call_id, usd, **more):
+    return ledger.hold(call(call_id, usd, task="fix", host=MACHINE, **more), RULES).result(10)
+
+
+def test_set_is_in_force_for_a_running_proxy_from_its_next_call_on(lockpin, ledger, home):
+    done = lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        'budget "sprint" is in force: machine, week, limit $2.00; it enforces from the next call on; '
+        f"machine:{MACHINE} has spent $0.03 and holds $1.25\n"
+    )
+    assert isinstance(ask(ledger, "n1", "0.73"), Short)  # 0.03 spent and 1.25 held leave 0.72
+    assert isinstance(ask(ledger, "n2", "0.72"), Held)
+    (sprint,) = status(lockpin, "--budget", "sprint")
+    assert (sprint["window"], sprint["action"], sprint["limit_usd"], sprint["spent_usd"]) == (
+        "week",
+        "enforce",
+        2,
+        0.03,
+    )
+    assert verify(home.ledger).wrong is None
+
+
+def test_set_of_a_name_in_use_changes_what_is_given_and_says_what_it_was(lockpin, ledger):
+    lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2", "--models", "claude-*", "--alert-at", "0.5,0.25")
+
+    done = lockpin("budget", "set", "sprint", "--limit-usd", "3", "--limit-tokens", "5000")
+
+    assert done.stdout.startswith(
+        'budget "sprint": limit_usd was $2.00, is $3.00; limit_tokens was none, is 5,000; from the next call on'
+    )
+    again = lockpin("budget", "set", "sprint", "--limit-usd", "3").stdout
+    assert again.startswith(
+        'budget "sprint" is just so already: machine, week, limit $3.00, 5,000 tokens, only claude-*'
+    )
+    changed = lockpin("budget", "set", "sprint", "--limit-usd", "none", "--alert-at", "0.9").stdout
+    assert "limit_usd was $3.00, is none; alert_at was [0.25, 0.5], is [0.9]; from" in changed
+
+
+def test_set_of_another_window_leaves_what_was_of_the_one_before(lockpin, ledger):
+    lockpin("budget", "set", "b", "--scope", "machine", "--window", "rolling", "--period", "36h", "--limit-usd", "2")
+    assert status(lockpin, "--budget", "b")[0]["window"] == "rolling 36h"
+
+    done = lockpin("budget", "set", "b", "--window", "month", "--anchor", "31", "--at", "06:30")
+
+    assert "window was rolling 36h, is month; at was 00:00, is 06:30; anchor was 1, is 31" in done.stdout
+    done = lockpin("budget", "set", "b", "--window", "day", "--timezone", "Europe/Berlin")
+    assert "window was month, is day; timezone was UTC, is Europe/Berlin; anchor was 31, is 1;" in done.stdout
+
+
+def test_set_before_the_first_call_is_kept_beside_the_configuration(lockpin, home):
+    lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2")
+
+    assert [line["budget"] for line in status(lockpin)] == ["daily", "sprint"]
+    assert lockpin("budget", "status").stderr == ""
+
+
+def test_set_of_a_task_gives_it_a_budget_of_its_own(lockpin, ledger):
+    none = lockpin("budget", "set", "fix", "--window", "day")
+    done = lockpin("budget", "set", "fix", "--limit-usd", "5")
+    day = lockpin("budget", "set", "fix", "--window", "rolling", "--period", "24h")
+
+    assert (none.returncode, none.stderr.count("\n")) == (2, 1)
+    assert "no budget of its own yet; --limit-usd is needed" in none.stderr
+    assert done.stdout == 'task "fix": $5.00 in all, spent $0.03, held $0.00; before: none\n'
+    assert day.stdout == 'task "fix": $5.00 in any 24h, spent $0.03, held $0.00; before: $5.00, lifetime\n'
+    (fix,) = status(lockpin, "--key", "task:fix")
+    assert (fix["limit_usd"], fix["window"]) == (5, "rolling 24h")
+
+
+def test_set_of_a_closed_task_says_that_it_opens_it(lockpin, ledger):
+    lockpin("task", "close", "fix")
+
+    line = lockpin("budget", "set", "fix", "--limit-usd", "5").stdout
+
+    assert line.endswith("; before: none; it was closed and is open again\n")
+
+
+def test_one_name_in_two_spellings_is_one_budget(lockpin, ledger):
+    lockpin("budget", "set", unicodedata.normalize("NFD", "übung"), *SPRINT, "--limit-usd", "2")
+
+    done = lockpin("budget", "rm", unicodedata.normalize("NFC", "übung"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('budget "übung" is out of force')
+
+
+def test_set_of_a_name_that_is_budget_and_task_asks_which(lockpin, ledger):
+    lockpin("budget", "set", "fix", *SPRINT, "--limit-usd", "9")
+
+    asked = lockpin("budget", "set", "fix", "--limit-usd", "8")
+    told = lockpin("budget", "set", "fix", "--scope", "machine", "--limit-usd", "8")
+
+    assert asked.returncode == 2
+    assert "it is a budget and a task; --scope machine means the budget, `lockpin task new fix" in asked.stderr
+    assert "limit_usd was $9.00, is $8.00" in told.stdout
+
+
+@pytest.mark.parametrize("verb", ["set", "rm"])
+def test_one_of_the_configuration_is_changed_there_and_the_line_is_said(lockpin, home, ledger, verb):
+    file = home.config("timezone: UTC\nbudgets:\n- {name: a, scope: machine, window: day, limitUSD: 2}\n")
+    flags = ["--limit-usd", "3"] if verb == "set" else []
+
+    done = lockpin("budget", verb, "a", *flags, "--config", str(file))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr == f'lockpin: budget "a" is made in {file}:3; change it there, a running proxy applies it at once\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "daily_usd: 7\n",
+            "made by daily_usd in {file}:1; change it there, or start with `lockpin up --daily-usd USD`",
+        ),
+        ("timezone: UTC\n", "the one of daily_usd, which no file sets; change it there, or start with"),
+    ],
+)
+def test_the_daily_one_may_come_from_a_file_a_flag_or_nobody(lockpin, home, ledger, text, words):
+    file = home.config(text)
+
+    done = lockpin("budget", "set", "daily", "--limit-usd", "3", "--config", str(file))
+
+    assert done.returncode == 1
+    assert words.format(file=file) in done.stderr
+
+
+def test_each_tasks_own_is_made_by_task_new(lockpin, home):
+    file = home.config("task:\n  budget_usd: 4\n")
+
+    done = lockpin("budget", "set", "task", "--scope", "task", "--limit-usd", "3")
+
+    assert done.returncode == 1
+    assert f"`lockpin task new NAME --budget USD` sets one, task.budget_usd in {file.name}:2 the others" in done.stderr
+
+
+def test_one_that_only_a_proxy_knows_is_refused_too(lockpin, home, ledger):
+    other = daily_budget(Money.parse("25"), "UTC")
+    ledger.define(Rules((*RULES.budgets, replace(other, name="elsewhere")), RULES.task_default)).result(10)
+
+    done = lockpin("budget", "rm", "elsewhere")
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "is from the configuration of a proxy, and not from a file that is found here" in done.stderr
+
+
+def test_rm_takes_it_out_of_force_and_set_lets_it_go_on(lockpin, ledger, home):
+    lockpin("budget", "set", "ever", "--scope", "machine", "--window", "lifetime", "--limit-usd", "0.75")
+    assert isinstance(ask(ledger, "n1", "0.5"), Short)  # the call in flight is over it
+
+    done = lockpin("budget", "rm", "ever")
+
+    assert done.stdout == ('budget "ever" is out of force: machine, lifetime, limit $0.75; what it has counted stays\n')
+    assert status(lockpin, "--key", f"machine:{MACHINE}")[0]["budget"] == "daily"
+    assert "ever" not in lockpin("budget", "status").stdout
+    assert isinstance(ask(ledger, "n2", "0.5"), Held)
+    lockpin("budget", "set", "ever", "--scope", "machine", "--window", "lifetime", "--limit-usd", "5")
+    (ever,) = status(lockpin, "--budget", "ever")
+    assert (ever["spent_usd"], ever["held_usd"]) == (0.03, 1.75)
+    assert verify(home.ledger).wrong is None
+    assert 'no budget "sprint" was made by command; there is ever' in lockpin("budget", "rm", "sprint").stderr
+
+
+def test_rm_of_a_task_says_that_its_budget_stays(lockpin, ledger):
+    done = lockpin("budget", "rm", "fix")
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "there is none; a task's own budget stays, `lockpin task new fix --budget USD` sets another" in done.stderr
+
+
+def test_reset_counts_from_now_on_and_leaves_what_is_held(lockpin, ledger, home):
+    done = lockpin("budget", "reset", "daily")
+
+    assert done.stdout == (
+        f"machine:{MACHINE}: daily spent was $0.03 and counts from $0.00 now, held $1.25, limit $25.00\n"
+    )
+    (daily,) = status(lockpin, "--budget", "daily")
+    assert (daily["spent_usd"], daily["held_usd"]) == (0, 1.25)
+    assert verify(home.ledger).wrong is None
+
+
+def test_raise_says_how_long_it_lasts(lockpin, ledger):
+    for name, window in (("w", ("week",)), ("r", ("rolling", "--period", "36h")), ("l", ("lifetime",))):
+        lockpin("budget", "set", name, "--scope", "machine", "--window", *window, "--limit-usd", "9")
+
+    said = {name: lockpin("budget", "raise", name, "--by", "1").stdout for name in "wrl"}
+
+    assert said["l"].startswith(f"machine:{MACHINE}: l limit $10.00 for good, spent $0.03")
+    assert said["r"].startswith(f"machine:{MACHINE}: r limit $10.00 for 36h, spent $0.03")
+    assert said["w"].startswith(f"machine:{MACHINE}: w limit $10.00 until ")
+
+
+def test_one_of_the_configuration_that_no_proxy_has_applied_yet_is_said(lockpin, home, ledger):
+    home.config("budgets:\n- {name: each, scope: task, window: day, limit_usd: 2}\n")
+    words = 'lockpin: budget "each" of the configuration is not in force yet: a proxy applies it as it starts\n'
+
+    shown = lockpin("budget", "status", "--format", "json")
+    raised = lockpin("budget", "raise", "each", "--key", "task:fix", "--by", "1")
+
+    assert shown.stderr == words
+    assert [line["budget"] for line in json.loads(shown.stdout)] == ["daily", "task", "task"]
+    assert (raised.returncode, raised.stderr) == (1, words)
+
+
+def test_one_that_the_configuration_has_no_more_is_said(lockpin, home, ledger):
+    home.config("daily_usd: null\n")
+
+    done = lockpin("budget", "status", "--budget", "daily", "--format", "json")
+
+    assert json.loads(done.stdout)[0]["limit_usd"] == 25
+    assert done.stderr == (
+        'lockpin: budget "daily" is in force as a proxy last applied it, and not in the configuration any more\n'
+    )

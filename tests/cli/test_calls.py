@@ -1,8 +1,13 @@
 import csv
 import io
 import json
+from datetime import timedelta
 
 import pytest
+
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.ledger.admin import SqliteAdmin
+from lockpin_core.money import Money
 
 FIELDS = [
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served", "held_usd"),
@@ -76,3 +81,24 @@ def test_task_that_nobody_made_or_used_is_said_beside_an_empty_list(lockpin, led
 @pytest.mark.parametrize("words", [["--since", "2999-01-01", "--task", "fix"], ["--task", "default"], []])
 def test_known_task_without_such_calls_is_no_mistake(lockpin, ledger, words):
     assert lockpin("calls", "--model", "none", *words).stderr == ""
+
+
+def test_corrected_and_deferred_calls_say_so(lockpin, home, ledger):
+    SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id).correct("c2", Money.parse("1"), reason="invoice", who="ada")
+    ledger.defer("c4", timedelta(hours=1)).result(10)
+
+    lines = {line.split()[1]: line for line in lockpin("calls").stdout.splitlines()[1:]}
+    receipts = {receipt["id"]: receipt for receipt in json.loads(lockpin("calls", "--format", "json").stdout)}
+
+    assert lines["c2"].endswith("$1.0000  corrected")
+    assert lines["c4"].endswith("deferred")
+    assert (receipts["c2"]["charged_usd"], receipts["c2"]["estimated"], receipts["c2"]["estimate_reason"]) == (
+        *("1", False, None),
+    )
+    assert (receipts["c4"]["charged_usd"], list(receipts["c2"])) == (None, FIELDS)
+
+
+def test_json_lines_are_one_receipt_each(lockpin, ledger):
+    lines = lockpin("calls", "--task", "fix", "--format", "jsonl").stdout.splitlines()
+
+    assert [json.loads(line)["id"] for line in lines] == ["c2", "c1"]

@@ -11,9 +11,12 @@ HELPS = [
     [],
     *([name] for name in COMMANDS),
     *(["task", name] for name in ("new", "list", "close")),
-    *(["budget", name] for name in ("status", "raise")),
+    *(["budget", name] for name in ("status", "set", "rm", "raise", "reset")),
+    *(["ledger", name] for name in ("backup", "vacuum", "prune")),
     ["prices", "list"],
 ]
+
+SET = ["budget", "set", "x", "--scope", "machine", "--window", "day"]
 
 # (words, exit status, what the one line must name)
 MISTAKES = [
@@ -64,6 +67,66 @@ MISTAKES = [
     (["budget", "raise", "task", "--key", "task:x", "--by", "1"], 1, 'no task "x"'),
     (["budget", "raise", "task", "--key", "task:default", "--by", "1"], 1, "no dollar limit"),
     (["budget", "raise", "daily", "--key", "machine:x", "--by", "1"], 1, 'no machine "x"'),
+    (
+        ["budget", "set", "x", "--limit-usd", "1"],
+        2,
+        "no budget and no task is called so; --scope task or --scope machine",
+    ),
+    (
+        ["budget", "set", "x", "--scope", "machine"],
+        2,
+        'budget "x" has no window; lifetime, day, week, month or rolling',
+    ),
+    (["budget", "set", "x", "--scope", "machine", "--window", "day"], 2, 'budget "x" has no limit; limit_usd'),
+    ([*SET, "--limit-usd", "-5"], 2, 'flag --limit-usd is "-5"; a positive amount is allowed'),
+    ([*SET, "--limit-usd", "1e400"], 2, "1e400"),
+    ([*SET, "--limit-usd", ""], 2, 'flag --limit-usd is ""'),
+    ([*SET, "--limit-usd", "none"], 2, "has no limit"),
+    ([*SET, "--limit-tokens", "1.5"], 2, 'flag --limit-tokens is "1.5"; a whole number'),
+    ([*SET, "--limit-usd", "1", "--at", "24:00"], 2, 'flag --at is "24:00"; a time of day'),
+    (
+        [*SET, "--limit-usd", "1", "--anchor", "3"],
+        2,
+        'flag --anchor is "3" beside window: day; anchor is allowed beside',
+    ),
+    ([*SET, "--limit-usd", "1", "--period", "24h"], 2, 'flag --period is "24h" beside window: day'),
+    ([*SET, "--limit-usd", "1", "--timezone", "Mars/Base"], 2, 'flag --timezone is "Mars/Base"; a time zone such as'),
+    ([*SET, "--limit-usd", "1", "--alert-at", "0.5,2"], 2, 'flag --alert-at is "2"; a share above 0'),
+    ([*SET, "--limit-usd", "1", "--models", "a,,b"], 2, 'flag --models is ""; a text is allowed'),
+    (["budget", "set", "x", "--scope", "user", "--window", "day", "--limit-usd", "1"], 2, "not in this version"),
+    (["budget", "set", "x", "--scope", "moon", "--window", "day", "--limit-usd", "1"], 2, "moon"),
+    (["budget", "set", "x", "--scope", "task", "--window", "year", "--limit-usd", "1"], 2, "year"),
+    (
+        ["budget", "set", "x", "--scope", "task", "--window", "rolling", "--limit-usd", "1"],
+        2,
+        "and no period; a period",
+    ),
+    (["budget", "set", "a/b", *SET[3:], "--limit-usd", "1"], 2, "a name of 1 to 128 printable characters"),
+    (["budget", "set", "daily", "--limit-usd", "1"], 1, "`lockpin up --daily-usd USD`"),
+    (["budget", "set", "task", "--limit-usd", "1"], 1, "`lockpin task new NAME --budget USD` sets one"),
+    (["budget", "rm", "x"], 1, 'no budget "x" was made by command; there is none'),
+    (["budget", "rm", "daily"], 1, "daily_usd"),
+    (["budget", "reset", "x"], 1, 'no budget "x", and no task of that name with a budget; there are daily, task'),
+    (["budget", "reset", "task"], 2, "--key"),
+    (["budget", "reset", "daily", "--key", "machine:x"], 1, 'no machine "x"'),
+    (["task", "new", "x", "--budget", "1", "--window", "rolling"], 2, "a period from 1h to 2160h, such as 24h"),
+    (["task", "new", "x", "--budget", "1", "--window", "day", "--period", "24h"], 2, 'flag --period is "24h" beside'),
+    (["task", "new", "x", "--budget", "1", "--window", "rolling", "--period", "30m"], 2, "30m"),
+    (["correct"], 2, "CALL"),
+    (["correct", "last"], 2, "--usd"),
+    (["correct", "last", "--usd", "1"], 2, "--reason"),
+    (["correct", "last", "--usd", "-1", "--reason", "x"], 2, "-1"),
+    (["correct", "last", "--usd", "", "--reason", "x"], 2, "--usd"),
+    (["correct", "last", "--usd", ".", "--reason", "x"], 2, "--usd"),
+    (["correct", "last", "--usd", "1", "--reason", "  "], 2, "1 to 500 printable characters"),
+    (["correct", "last", "--usd", "1", "--reason", "x" * 501], 2, "501 characters"),
+    (["correct", "last", "--usd", "1", "--reason", "x"], 1, "no call yet"),
+    (["ledger", "backup"], 1, "no ledger yet at"),
+    (["ledger", "vacuum"], 1, "no ledger yet at"),
+    (["ledger", "prune"], 2, "--before"),
+    (["ledger", "prune", "--before", "yesterday"], 2, "yesterday"),
+    (["ledger", "prune", "--before", "90d", "--yes"], 1, "no ledger yet at"),
+    (["ledger", "shrink"], 2, "shrink"),
     (["prices", "list", "--provider", "nobody"], 2, "nobody"),
     (["validate", "absent.yaml"], 1, "absent.yaml"),
     (["prices", "list", "--provider", "groq"], 1, "groq"),
@@ -109,7 +172,7 @@ def test_mistake_with_env_is_one_line_and_stops_the_shell(lockpin, words, status
     assert "bug" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["task"], ["budget"], ["prices"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["task"], ["budget"], ["ledger"], ["prices"]], ids=" ".join)
 def test_group_without_a_command_shows_its_help(lockpin, words):
     done = lockpin(*words)
 

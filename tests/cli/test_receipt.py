@@ -1,9 +1,13 @@
 import json
+from datetime import timedelta
 
 import pytest
 
-from lockpin_core.call import Payers
+from lockpin_core.call import Payers, Refusal
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.money import Money
 
 
 def test_receipt_is_json_and_its_summary_marks_an_estimate(lockpin, ledger):
@@ -65,3 +69,32 @@ def test_too_short_or_another_beginning_finds_nothing(lockpin, long_ids, words):
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "no call" in done.stderr
+
+
+def test_a_receipt_is_of_the_instant_that_the_list_shows(lockpin, ledger):
+    listed = next(line for line in lockpin("calls").stdout.splitlines() if line.split()[1] == "c1")
+
+    assert json.loads(lockpin("receipt", "c1").stdout)["at"][:19] == listed.split()[0][:19]
+
+
+def test_summary_of_a_corrected_call_says_so(lockpin, home, ledger):
+    SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id).correct("c2", Money.parse("1"), reason="invoice", who="ada")
+
+    assert lockpin("receipt", "c2").stderr.endswith("task fix: charged $1.00 (corrected), held $0.50\n")
+
+
+def test_summary_of_a_deferred_call_says_that_its_cost_comes_later(lockpin, ledger):
+    ledger.defer("c4", timedelta(hours=1)).result(10)
+
+    assert lockpin("receipt", "c4").stderr.endswith("task doc: cost comes later, held $1.25\n")
+
+
+def test_receipt_of_a_refused_call_has_the_budgets_in_its_way(lockpin, ledger):
+    figures = {"budget_usd": "0.5", "spent_usd": "0.03", "in_flight_usd": "0", "needed_usd": "1"}
+    note = CallNote("c9", Payers("fix", "host"), "openai", "api.openai.com", "gpt-x", "x/1", "budget_exceeded")
+    ledger.refuse(note, Refusal("budget_exceeded", 402, "lockpin: no", figures))
+    ledger.stop()
+
+    assert json.loads(lockpin("receipt", "c9").stdout)["budgets"] == [
+        {"name": "task", "subject": "fix", "spent_usd": "0.03", "held_usd": "0", "limit_usd": "0.5"}
+    ]

@@ -1,12 +1,17 @@
 import csv
 import io
 import json
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from lockpin_core.call import Payers, Refusal
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.ledger.protocol import CallNote
-from lockpin_core.ledger.reader import GROUPS
+from lockpin_core.ledger.summaries import GROUPS
+from lockpin_core.money import Money
 
 
 def test_report_adds_up_by_task_while_the_ledger_is_in_use(lockpin, home, ledger):
@@ -125,3 +130,40 @@ def test_empty_key_is_a_dash_in_the_table(lockpin, ledger, by):
     ledger.stop()
 
     assert "-" in [line.split()[0] for line in lockpin("report", "--by", by).stdout.splitlines()]
+
+
+def test_days_are_those_of_the_configured_zone(lockpin, home, ledger):
+    zone = "Pacific/Kiritimati"  # 14 hours ahead
+    home.config(f"ledger: sqlite://{home.ledger}\ntimezone: {zone}\n")
+    before = datetime.now(ZoneInfo(zone)).date()
+
+    report = json.loads(lockpin("report", "--by", "day", "--format", "json").stdout)
+
+    days = {row["key"] for row in report["rows"]}
+    assert days <= {before.isoformat(), datetime.now(ZoneInfo(zone)).date().isoformat()}
+    assert report["total"]["spent_usd"] == 0.03
+
+
+def test_limit_shows_the_dearest_and_the_total_of_all(lockpin, ledger):
+    report = json.loads(lockpin("report", "--limit", "1", "--format", "json").stdout)
+    lines = lockpin("report", "--limit", "1").stdout.splitlines()
+
+    assert [row["key"] for row in report["rows"]] == ["fix"]
+    assert report["total"]["calls"] == 4
+    assert [line.split()[0] for line in lines[:3]] == ["TASK", "fix", "TOTAL"]
+
+
+def test_corrected_call_counts_as_what_it_costs(lockpin, home, ledger):
+    admin = SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id)
+    admin.correct("c2", Money.parse("0.0486"), reason="invoice", who="ada")
+
+    fix = json.loads(lockpin("report", "--since", "1h", "--format", "json").stdout)["rows"][0]
+
+    assert (fix["spent_usd"], fix["estimated_usd"], fix["estimated_calls"], fix["calls"]) == (0.07, 0, 0, 2)
+
+
+def test_json_lines_and_csv_have_the_rows_alone(lockpin, ledger):
+    lines = lockpin("report", "--format", "jsonl").stdout.splitlines()
+    rows = list(csv.DictReader(io.StringIO(lockpin("report", "--format", "csv").stdout)))
+
+    assert [json.loads(line)["key"] for line in lines] == ["fix", "doc"] == [row["key"] for row in rows]

@@ -72,3 +72,21 @@ def test_second_close_says_that_it_was_closed_and_changes_nothing(lockpin, ledge
 
     assert lockpin("task", "close", "fix").stdout == 'task "fix" was closed already: spent $0.03, held $0.00\n'
     assert listed(lockpin)["fix"]["closed"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "window"),
+    [
+        (["--window", "week"], "$5.00 a week", "week"),
+        (["--window", "month"], "$5.00 a month", "month"),
+        (["--window", "rolling", "--period", "24h"], "$5.00 in any 24h", "rolling 24h"),
+        (["--window", "rolling", "--period", "90m"], "$5.00 in any 90m", "rolling 90m"),
+        ([], "$5.00 in all", "lifetime"),
+    ],
+)
+def test_every_window_is_said_and_listed(lockpin, words, said, window):
+    done = lockpin("task", "new", "t", "--budget", "5", *words)
+
+    assert done.stdout == f'task "t": {said}, spent $0.00, held $0.00\n'
+    assert listed(lockpin)["t"]["window"] == window
+    assert window in lockpin("task", "list").stdout

@@ -1,7 +1,7 @@
 import pytest
 
 from lockpin_core.budgets import Budget
-from lockpin_core.config_budgets import read_budgets
+from lockpin_core.config_budgets import budget_lines, read_budget, read_budgets
 from lockpin_core.config_yaml import read
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
@@ -197,3 +197,22 @@ def test_misuse_of_a_window_is_one_clear_line(keys: str, message: str):
 
     assert said.startswith(f"lockpin.yaml:2: budgets[0]{message}")
     assert "\n" not in said
+
+
+def test_lines_are_those_where_each_budget_is_made():
+    text = (
+        "timezone: UTC\ndailyUSD: 7\ntask:\n  default: x\n  budgetUSD: 3\nbudgets:\n"
+        "  - scope: task\n    name: a\n  - {name: b}\n  - {scope: task}\n"
+    )
+
+    assert budget_lines(read(text, "lockpin.yaml")) == {"daily": 2, "task": 5, "a": 7, "b": 9}
+
+
+def test_a_file_without_budgets_has_no_lines():
+    assert budget_lines(read("task: null\nbudgets: null\n", "lockpin.yaml")) == {}
+
+
+def test_one_budget_is_read_as_one_of_the_list():
+    node = read("{name: daily, scope: machine, window: week, limit_usd: 5}", "x")
+
+    assert read_budget(node, "UTC") == Budget("daily", "machine", Window("week"), limit=Money.parse("5"))

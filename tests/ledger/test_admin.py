@@ -4,6 +4,7 @@ import pytest
 
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.admin import canonical_task
+from lockpin_core.ledger.verify import verify
 from tests.ledger.contract import ONE, hold
 from tests.ledger.desk import NOON, OWN, SqliteDesk, machine, money
 
@@ -52,6 +53,44 @@ def test_every_change_is_an_event_with_who_and_when(desk):
     kept = {"limit_nano": 2 * 10**9, "window": "day"}
     assert json.loads(rows[2]["data"]) == {"who": "cy", "reopened": True, "loosens": True} | kept
     assert {row["at"] for row in rows} == {int(NOON.timestamp() + 5) * 10**6}
+
+
+def test_changed_budgets_are_events_that_say_whether_they_loosen(desk):
+    hold(desk, "c1", "0.1")
+    desk.admin.budget_set(machine("5", name="cap"), who="ann")
+    desk.admin.budget_set(machine("4", name="cap"), who="bob")
+    desk.admin.budget_set(machine("6", name="cap"), who="cy")
+    desk.admin.budget_set(machine("6", name="cap"), who="nobody")  # just so already
+    desk.admin.reset_budget(machine("6", name="cap"), "m", who="dee")
+    desk.admin.budget_rm("cap", who="eve")
+
+    rows = desk.query("SELECT code, data FROM rows WHERE kind = 'event' AND json_extract(data, '$.who') NOT NULL")
+
+    told = [(row["code"], json.loads(row["data"])) for row in rows]
+    assert [(code, data["who"], data["loosens"]) for code, data in told] == [
+        ("budget_defined", "ann", False),
+        ("budget_defined", "bob", False),
+        ("budget_defined", "cy", True),
+        ("budget_reset", "dee", True),
+        ("budget_removed", "eve", True),
+    ]
+    assert [(data["limit_nano"], data["source"]) for _, data in told[:3]] == [
+        (5 * 10**9, "command"),
+        (4 * 10**9, "command"),
+        (6 * 10**9, "command"),
+    ]
+    assert verify(desk.path).wrong is None
+
+
+def test_budgets_in_force_are_listed_with_who_made_them(desk):
+    hold(desk, "c1", "0.1")
+    desk.admin.budget_set(machine("5", name="cap"), who="ann")
+    desk.admin.budget_set(machine("5", name="gone"), who="ann")
+    desk.admin.budget_rm("gone", who="ann")
+
+    listed = [(each.budget.name, each.source) for each in desk.admin.budgets()]
+
+    assert listed == [("cap", "command"), ("daily", "config"), ("task", "config")]
 
 
 def test_terms_that_cannot_be_are_refused(desk):

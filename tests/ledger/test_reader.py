@@ -140,7 +140,7 @@ def test_a_total_counts_calls_by_the_instant_of_their_hold(desk, read):
 
 
 def test_an_empty_ledger_adds_up_to_nothing(desk, read):
-    assert (read.total().calls, read.total().spent, read.totals("task"), read.calls()) == (0, money("0"), [], [])
+    assert (read.total().calls, read.total().spent, read.totals("task"), list(read.calls())) == (0, money("0"), [], [])
     assert (read.open_holds(), read.budgets(), read.task_terms()) == ([], [], {})
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.call import Payers
-from lockpin_core.ledger.reader import Balanced, CallRow
+from lockpin_core.ledger.listing import Balanced, CallRow
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.calls import FIELDS, charged, receipt_of, summary
 from lockpin_core.usage import Unit
@@ -25,7 +25,7 @@ REFUSED = replace(OPEN, decision="refused", state="none", code="budget_exceeded"
 
 def test_receipt_of_a_charged_call_is_complete():
     assert receipt_of(ROW) == {
-        "v": 1, "id": "c1", "at": "2026-10-21T12:30:03.000000Z", "decision": "allowed", "code": None, "task": "fix",
+        "v": 1, "id": "c1", "at": "2026-10-21T12:30:00.000000Z", "decision": "allowed", "code": None, "task": "fix",
         "key": "k1", "user": "u1", "provider": "anthropic", "model": "m", "model_served": "m-2", "held_usd": "0.5",
         "charged_usd": "0.0214", "estimated": False, "estimate_reason": None, "failed": False, "over_hold": False,
         "usage": {"input": 100, "output": 20}, "rates": {"input": "5"}, "price_date": "2026-08-01", "tier": "default",

@@ -6,21 +6,22 @@ import pytest
 from lockpin_core.call import Payers, Refusal
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.sqlite import SqliteLedger
-from lockpin_core.readers.finder import Finder, near
+from lockpin_core.readers.finder import near
 
 CALLS = (("01aa1", "fix", "claude-opus-4-5[1m]"), ("01aa2", "doc", "gpt-5"), ("02bb1", "doc", "gpt-5-mini"))
 
 
 @pytest.fixture
-def finder(tmp_path: Path) -> Iterator[Finder]:
+def finder(tmp_path: Path) -> Iterator[LedgerReader]:
     books = SqliteLedger(tmp_path / "l.sqlite3", clock=utc_now, new_id=new_id)
     for call, task, model in CALLS:
         books.uncapped(CallNote(call, Payers(task, "box"), "openai", "api.openai.com", model, "x/1", "no_limit"))
     late = CallNote("03cc1", Payers("late", "box"), "openai", "api.openai.com", "m", "x/1", "bad_request")
     books.refuse(late, Refusal("bad_request", 400, "lockpin: no"))
     books.stop()
-    with Finder(tmp_path / "l.sqlite3") as found:
+    with LedgerReader(tmp_path / "l.sqlite3") as found:
         yield found
 
 
@@ -50,12 +51,12 @@ def test_calls_are_found_by_the_beginning_of_their_id(finder, beginning, task, i
     ],
 )
 def test_calls_are_found_by_a_glob_newest_first(finder, model, ids):
-    assert [call.id for call in finder.calls_of(model)] == ids
+    assert [call.id for call in finder.calls(model=model)] == ids
 
 
 def test_calls_by_glob_are_narrowed_as_all_are(finder):
-    assert [call.id for call in finder.calls_of("*", task="doc", limit=1)] == ["02bb1"]
-    assert finder.calls_of("*", since=utc_now()) == []
+    assert [call.id for call in finder.calls(model="*", task="doc", limit=1)] == ["02bb1"]
+    assert list(finder.calls(model="*", since=utc_now())) == []
 
 
 def test_tasks_are_known_by_any_call(finder):

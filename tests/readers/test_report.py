@@ -1,7 +1,8 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from lockpin_core.ledger.reader import OpenHold, Total
+from lockpin_core.ledger.reader import OpenHold
+from lockpin_core.ledger.summaries import Total
 from lockpin_core.money import Money
 from lockpin_core.readers.report import FIELDS, NOTHING, Report, document, estimated_share, ordered, record
 

@@ -1,0 +1,78 @@
+"""`lockpin correct`: what a call really cost, where what was booked is not it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.changes import find_call, open_admin, whoami
+from lockpin_cli.inputs import amount, load_config
+from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.output import plain
+from lockpin_core.budgets import Standing
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.ledger.protocol import Corrected
+from lockpin_core.money import ZERO, Money
+from lockpin_core.readers.figures import said
+from lockpin_core.readers.statement import key_of
+
+REASON_MAX = 500  # characters
+
+app = new_app()
+
+
+@app.command()
+def correct(
+    context: typer.Context,
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="A call's id, 4 of its first characters or more, or last.")
+    ],
+    usd: Annotated[str, typer.Option(metavar="USD", help="What the call really cost in all, not the difference.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with the correction.")],
+    config: ConfigOption = None,
+) -> None:
+    """Book what a call that has ended really cost, in the window of its hold. Every row stays; one is added.
+
+    Example: lockpin correct last --usd 0.42 --reason "the provider's invoice"
+    """
+    cost = _cost(usd)
+    words = _reason(reason)
+    loaded = load_config(context, config)
+    found = find_call(loaded.ledger, call)
+    _refuse_unheld(found)
+    done = open_admin(loaded).correct(found.id, cost, reason=words, who=whoami())
+    print(plain(f"{_difference(done)}; {', '.join(map(_standing, done.standings))}"))
+
+
+def _cost(text: str) -> Money:
+    """Read an amount of dollars, zero too. Wrong use otherwise."""
+    return ZERO if text.strip("0") in ("", ".") and "0" in text else amount(text, "--usd")
+
+
+def _reason(text: str) -> str:
+    words = " ".join(text.split())
+    if not words or len(words) > REASON_MAX or not words.isprintable():
+        allowed = f"1 to {REASON_MAX} printable characters are allowed"
+        raise typer.BadParameter(f"{len(words)} characters; {allowed}", param_hint="--reason")
+    return words
+
+
+def _refuse_unheld(call: CallRow) -> None:
+    if call.decision == "refused":
+        raise CommandError(f'call "{call.id}" was refused ({call.code}) and never sent, so it cost nothing')
+    if call.decision == "uncapped":
+        raise CommandError(f'call "{call.id}" went uncapped ({call.code}), on no account; there is nothing to correct')
+
+
+def _difference(done: Corrected) -> str:
+    more = done.after - done.before
+    sign = "-" if more.nano < 0 else "+"
+    size = Money(abs(more.nano)).exact()
+    return f"call {done.call_id}: ${done.before.exact()} before, ${done.after.exact()} now ({sign}${size})"
+
+
+def _standing(standing: Standing) -> str:
+    limit = "" if standing.limit is None else f" of {said(standing.limit)}"
+    return f"{key_of(standing)}: {standing.budget.name} spent {said(standing.spent)}{limit}"

@@ -1,0 +1,122 @@
+"""The budgets in force for a command, where each is changed, and which account a person means."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import unicodedata
+from dataclasses import dataclass
+
+import typer
+
+from lockpin_cli.changes import stranger, task_name
+from lockpin_cli.output import say
+from lockpin_core.budgets import Budget
+from lockpin_core.config import Config, content
+from lockpin_core.config_budgets import DAILY, OWN, budget_lines
+from lockpin_core.config_yaml import read
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.accounts import TaskTerms
+from lockpin_core.ledger.definitions import CONFIG
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.readers.rulebook import Rulebook, RuleReader
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a name may mean: a budget in force, or a task."""
+
+    book: Rulebook
+    tasks: dict[str, TaskTerms]
+
+    def limited(self) -> set[str]:
+        """Name the tasks that have a budget of their own."""
+        has_default = self.book.rules.task_default.limit is not None
+        return {name for name, terms in self.tasks.items() if has_default or terms.limit_nano is not None}
+
+
+def known(config: Config) -> Known:
+    """Read what is in force and which tasks there are."""
+    configured = Rules(config.all_budgets(), config.task_default())
+    if not config.ledger.exists():
+        sources = {budget.name: CONFIG for budget in (*configured.budgets, configured.task_default)}
+        return Known(Rulebook(configured, sources, {}), {})
+    with RuleReader(config.ledger) as reader:
+        return Known(reader.rulebook(configured), reader.task_terms())
+
+
+def refuse_configured(config: Config, book: Rulebook, name: str) -> None:
+    """Raise CommandError, saying where it is changed, where a budget is none that commands make."""
+    configured = {budget.name for budget in config.all_budgets()}
+    if name in (DAILY, OWN) or name in configured or book.sources.get(name) == CONFIG:
+        raise CommandError(_place(config, name))
+
+
+def _place(config: Config, name: str) -> str:
+    lines = {} if config.file is None else budget_lines(read(content(config.file), str(config.file)))
+    place = f"{config.file}:{lines[name]}" if name in lines else None
+    if name == DAILY:
+        where = f"made by daily_usd in {place}" if place else "the one of daily_usd, which no file sets"
+        return f'budget "{name}" is {where}; change it there, or start with `lockpin up --daily-usd USD`'
+    if name == OWN:
+        where = f"task.budget_usd in {place}" if place else "task.budget_usd in lockpin.yaml"
+        return f'budget "{name}" is each task\'s own: `lockpin task new NAME --budget USD` sets one, {where} the others'
+    if place is None:
+        file = config.file or "a file that is found here"
+        return f'budget "{name}" is from the configuration of a proxy, and not from {file}; change it there'
+    return f'budget "{name}" is made in {place}; change it there, a running proxy applies it at once'
+
+
+def one_form(name: str) -> str:
+    """Bring a name to the form in which the ledger has it."""
+    return unicodedata.normalize("NFC", name.strip())
+
+
+def account_key(text: str) -> tuple[str, str]:
+    """Read `--key` into scope and subject. Wrong use otherwise."""
+    scope, colon, subject = text.partition(":")
+    if scope not in ("task", "machine") or not colon or not subject:
+        allowed = "task:NAME or machine:HOST is allowed"
+        raise typer.BadParameter(f'"{text}": {allowed}', param_hint="--key")
+    return scope, task_name(subject, "--key") if scope == "task" else subject
+
+
+def account(config: Config, name: str, key: str | None, verb: str) -> tuple[Budget, str]:
+    """Find the one account that a budget or task and `--key` mean. Wrong use where the words may mean two.
+
+    `verb` is the command's, for the ways out. Raises CommandError where there is no such account.
+    """
+    there, name = known(config), one_form(name)
+    note = there.book.notes.get(name)
+    if note is not None and there.book.find(name) is None:
+        raise CommandError(note)
+    budget, subject = _meant(there, name, None if key is None else account_key(key), verb)
+    if note is not None:
+        say(note)
+    if unknown := stranger(config, budget.scope, subject):
+        raise CommandError(unknown)
+    return budget, subject
+
+
+def _meant(known: Known, name: str, key: tuple[str, str] | None, verb: str) -> tuple[Budget, str]:
+    own, budget, limited = known.book.rules.task_default, known.book.find(name), known.limited()
+    if budget is not None and key is None and name in limited:
+        quoted = shlex.quote(name)
+        ways = f"--key {budget.scope}:…", f"`lockpin budget {verb} {own.name} --key task:{quoted}`"
+        words = f"it is a budget and a task; {ways[0]} means the budget, {ways[1]} the task"
+        raise typer.BadParameter(words, param_hint=name)
+    if budget is not None:
+        return budget, _subject(budget, key)
+    if name in limited and key in (None, ("task", name)):
+        return own, name
+    others = ", ".join(known.book.names())
+    raise CommandError(f'no budget "{name}", and no task of that name with a budget; there are {others}')
+
+
+def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
+    if key is None and budget.scope == "machine":
+        return socket.gethostname()
+    if key is None or key[0] != budget.scope:
+        words = f'budget "{budget.name}" has an account for each {budget.scope}; {budget.scope}:… is allowed'
+        raise typer.BadParameter(words, param_hint="--key")
+    return key[1]

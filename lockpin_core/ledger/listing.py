@@ -1,0 +1,285 @@
+"""Finds single calls in a ledger and puts their rows together: the hold, what ended it, what was corrected since.
+
+First the numbers of the wanted rows are found, newest first and by indexes, then the rows of a few hundred calls at
+once. Knows SQL only.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from lockpin_core.call import Payers
+from lockpin_core.clock import instant
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit, Usage
+
+DEFERRED = "deferred"  # reason of an open call whose exchange has ended and whose cost comes later
+
+_DECISIONS = {"hold": "allowed", "refusal": "refused", "uncapped": "uncapped"}
+_OWN_TASK_BUDGET = "task"  # what a refusal by a task's own budget leaves unsaid
+_FIRST, _LAST = -(2**63), 2**63 - 1
+_CHUNK = 400  # calls that are read at once
+
+_IN_TIME = "at >= :since AND at < :until"
+_NEWEST = f"SELECT at, id FROM rows WHERE kind IN ('hold', 'refusal', 'uncapped') AND {_IN_TIME} {{of_model}}"
+# Each of the three has its index in this form, and they are merged.
+_NEWEST_OF_TASK = " UNION ALL ".join(
+    f"SELECT at, id FROM rows WHERE task = :task AND kind = '{kind}' AND {_IN_TIME} {{of_model}}" for kind in _DECISIONS
+)
+_ORDER = "ORDER BY at DESC, id DESC LIMIT :limit"
+# The partial indexes of `rows` are found by their own conditions, word by word.
+_RESOLVES = "kind IN ('charge', 'void')"
+_OTHER = "kind IN ('shrink', 'correction', 'refusal', 'uncapped')"
+_SERVED = (
+    f"coalesce((SELECT s.model_served FROM rows s WHERE s.call = rows.call AND s.{_OTHER} AND s.kind = 'correction' "
+    f"AND s.model_served IS NOT NULL ORDER BY s.id DESC LIMIT 1), "
+    f"(SELECT s.model_served FROM rows s WHERE s.call = rows.call AND s.{_RESOLVES}))"
+)
+_OF_MODEL = f"AND (named(:model, model) OR named(:model, asked_model) OR (kind = 'hold' AND named(:model, {_SERVED})))"
+_OF_CALL = f"""
+SELECT max(id) FROM (
+  SELECT id, task FROM rows WHERE call = :call AND kind = 'hold'
+  UNION ALL SELECT id, task FROM rows WHERE call = :call AND {_OTHER} AND kind IN ('refusal', 'uncapped')
+) WHERE :task IS NULL OR task = :task"""
+
+_CALLS = f"""
+SELECT f.*, r.kind AS end_kind, r.at AS end_at, r.usd AS end_usd, r.tokens AS end_tokens, r.reason AS end_reason,
+  r.usage AS end_usage, r.model_served AS end_model_served, r.tier AS end_tier, r.estimated AS end_estimated,
+  r.failed AS end_failed, r.over_hold AS end_over_hold, r.priced AS end_priced, r.data AS end_data, r.hash AS end_hash,
+  r.accounts AS end_accounts
+FROM rows f LEFT JOIN rows r ON r.call = f.call AND r.{_RESOLVES} AND f.kind = 'hold'
+WHERE f.id IN (SELECT value FROM json_each(?))"""
+_CORRECTIONS = f"""
+SELECT call, code, usd, tokens, usage, model_served, data, hash FROM rows
+WHERE call IN (SELECT value FROM json_each(?)) AND {_OTHER} AND kind = 'correction' ORDER BY id"""
+_DEFERRED = "SELECT call FROM open_holds WHERE background = 1 AND call IN (SELECT value FROM json_each(?))"
+
+_BEGUN = "SELECT call FROM rows WHERE call >= :first AND call < :last AND :task IN ('', task)"
+_IDS = f"{_BEGUN} AND kind = 'hold' UNION {_BEGUN} AND {_OTHER} AND kind IN ('refusal', 'uncapped') ORDER BY 1"
+_AFTER_ALL = "\U0010ffff"  # sorts after every character of an id
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """An account right after a call's resolution, or when the call was refused."""
+
+    budget: str
+    scope: str
+    subject: str
+    spent: Money
+    held: Money
+    limit: Money | None
+    spent_tokens: int
+    held_tokens: int
+    limit_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One call: its hold joined with what became of it, or the row of a refused or uncapped one.
+
+    What it was charged, its tokens and its usage are those of now, corrections included.
+    """
+
+    id: str
+    at: datetime  # of the decision: the hold, the refusal
+    decision: str  # "allowed" | "refused" | "uncapped"
+    state: str  # "open" | "charged" | "void" | "none" (refused, uncapped)
+    code: str | None
+    payers: Payers
+    provider: str
+    host: str
+    wire: str | None
+    model: str
+    asked_model: str | None
+    model_served: str | None
+    client: str
+    path: str | None
+    held: Money | None
+    held_tokens: int | None
+    charged: Money | None  # None: open, void, refused or uncapped
+    tokens: int | None
+    usage: Usage
+    rates: Mapping[str, str]
+    price_date: str | None
+    tier: str | None
+    billing: str | None
+    output_limit: int | None
+    limit_set: bool
+    streamed: bool
+    estimated: bool
+    reason: str | None  # of an estimate or a void; DEFERRED of an open call
+    failed: bool
+    over_hold: bool
+    priced: bool
+    waited_ms: int
+    degrade: tuple[str, ...]
+    count: int  # refusals that this row stands for
+    detail: Mapping[str, Any]  # of a refused or uncapped call
+    balances: tuple[Balanced, ...]  # after the resolution, or those that stood in a refused call's way
+    ended_at: datetime | None
+    hash: str  # of the call's last row
+    corrections: tuple[str, ...] = ()  # why its cost is another than was charged first: "late_usage", "corrected"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which calls; `model` is a name or a glob over the model asked for, sent or served; `limit` -1: all."""
+
+    since: int | None = None  # microseconds
+    until: int | None = None
+    task: str | None = None
+    model: str | None = None
+    limit: int = -1
+
+
+def calls(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[CallRow]:
+    """List calls by the instant of their decision, newest first. To be read inside one transaction."""
+    sql = _NEWEST if wanted.task is None else _NEWEST_OF_TASK
+    if wanted.model is not None:
+        connection.create_function("named", 2, functools.lru_cache(4096)(_named), deterministic=True)
+    sql = f"{sql.format(of_model='' if wanted.model is None else _OF_MODEL)} {_ORDER}"
+    values = {
+        "since": _FIRST if wanted.since is None else wanted.since,
+        "until": _LAST if wanted.until is None else wanted.until,
+        "task": wanted.task, "model": wanted.model, "limit": wanted.limit,
+    }  # fmt: skip
+    found = connection.cursor().execute(sql, values)
+    for rows in itertools.batched(found, _CHUNK):
+        yield from _read(connection, [row["id"] for row in rows])
+
+
+def call(connection: sqlite3.Connection, call_id: str, *, task: str | None = None) -> CallRow | None:
+    """Find one call by its id, or the newest as "last"; None: there is none."""
+    if call_id == "last":
+        return next(calls(connection, Wanted(task=task, limit=1)), None)
+    (number,) = connection.execute(_OF_CALL, {"call": call_id, "task": task}).fetchone()
+    return None if number is None else next(_read(connection, [number]))
+
+
+def ids(connection: sqlite3.Connection, beginning: str, *, task: str | None = None) -> list[str]:
+    """List the calls, of a task, whose ids begin so; oldest first."""
+    bounds = {"first": beginning, "last": beginning + _AFTER_ALL, "task": task or ""}
+    return [row[0] for row in connection.execute(_IDS, bounds)]
+
+
+def _read(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[CallRow]:
+    """Put calls together by the numbers of their first rows, in that order."""
+    rows = {row["id"]: row for row in connection.execute(_CALLS, (json.dumps(numbers),))}
+    ended = [row["call"] for row in rows.values() if row["end_kind"] is not None]
+    is_open = [row["call"] for row in rows.values() if row["end_kind"] is None and row["kind"] == "hold"]
+    corrections: dict[str, list[sqlite3.Row]] = defaultdict(list)
+    for row in connection.execute(_CORRECTIONS, (json.dumps(ended),)) if ended else ():
+        corrections[row["call"]].append(row)
+    deferred = {row[0] for row in connection.execute(_DEFERRED, (json.dumps(is_open),))} if is_open else set()
+    for number in numbers:
+        row = rows[number]
+        found = corrections.get(row["call"], ())
+        yield _call_row(row, _Ending.of(row, found, is_deferred=row["call"] in deferred))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What became of a call by now."""
+
+    state: str
+    charged: Money | None
+    tokens: int | None
+    usage: str
+    model_served: str | None
+    estimated: bool
+    reason: str | None
+    hash: bytes
+    codes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: sqlite3.Row, corrections: Sequence[sqlite3.Row], *, is_deferred: bool) -> _Ending:
+        """Read it off the first row, joined with the resolution, and the corrections."""
+        end, last = row["end_kind"], corrections[-1] if corrections else None
+        told = next((c for c in reversed(corrections) if c["usage"] is not None), None)  # usage that came late
+        is_guess = bool(row["end_estimated"]) and not any("estimate_nano" in json.loads(c["data"]) for c in corrections)
+        state = "charged" if end == "charge" or last is not None else "void"
+        if end is None:
+            state = "open" if row["kind"] == "hold" else "none"
+        reason = row["end_reason"] if state == "void" or is_guess or last is None else None
+        charged = Money(row["end_usd"] + sum(c["usd"] for c in corrections)) if state == "charged" else None
+        tokens = row["end_tokens"] if last is None else row["end_tokens"] + sum(c["tokens"] for c in corrections)
+        return cls(
+            state, charged, tokens,
+            (row["end_usage"] if told is None else told["usage"]) or "{}",
+            row["end_model_served"] if told is None else told["model_served"], is_guess,
+            DEFERRED if is_deferred else reason,
+            last["hash"] if last is not None else row["hash"] if end is None else row["end_hash"],
+            tuple(c["code"] for c in corrections),
+        )  # fmt: skip
+
+
+def _call_row(row: sqlite3.Row, ending: _Ending) -> CallRow:
+    is_hold, data = row["kind"] == "hold", json.loads(row["data"] or "{}")
+    balances = _balances(row["end_accounts"], row["end_data"]) if is_hold else _in_the_way(data, row["task"])
+    return CallRow(
+        id=row["call"], at=instant(row["at"]), decision=_DECISIONS[row["kind"]], state=ending.state, code=row["code"],
+        payers=_payers(row), provider=row["provider"], host=row["host"], wire=row["wire"], model=row["model"],
+        asked_model=row["asked_model"], model_served=ending.model_served, client=row["client"], path=row["path"],
+        held=Money(row["usd"]) if is_hold else None, held_tokens=row["tokens"],
+        charged=ending.charged, tokens=ending.tokens,
+        usage={Unit(unit): count for unit, count in json.loads(ending.usage).items()},
+        rates=json.loads(row["rates"] or "{}"), price_date=row["price_date"], tier=row["end_tier"] or row["tier"],
+        billing=row["billing"], output_limit=row["output_limit"], limit_set=bool(row["limit_set"]),
+        streamed=bool(row["streamed"]), estimated=ending.estimated, reason=ending.reason,
+        failed=bool(row["end_failed"]), over_hold=bool(row["end_over_hold"]), priced=row["end_priced"] != 0,
+        waited_ms=row["waited_ms"] or 0, degrade=tuple(json.loads(row["degrade"] or "[]")), count=row["count"] or 1,
+        detail={} if is_hold else data, balances=balances,
+        ended_at=None if row["end_at"] is None else instant(row["end_at"]),
+        hash=ending.hash.hex(), corrections=ending.codes,
+    )  # fmt: skip
+
+
+def _payers(row: sqlite3.Row) -> Payers:
+    return Payers(
+        task=row["task"], machine=row["machine"], key=row["key"], user=row["user"], team=row["team"],
+        groups=tuple(json.loads(row["groups"] or "[]")), ring=row["ring"], project=row["project"],
+        tags=tuple(json.loads(row["tags"] or "{}").items()),
+    )  # fmt: skip
+
+
+def _balances(accounts: str | None, data: str | None) -> tuple[Balanced, ...]:
+    if accounts is None or data is None:
+        return ()
+    found = []
+    for account, numbers in zip(json.loads(accounts), json.loads(data)["balances"], strict=True):
+        spent, held, limit, spent_tokens, held_tokens, limit_tokens = numbers
+        budget, scope, subject, _ = account.split("\x1f")
+        amounts = (Money(spent), Money(held), None if limit is None else Money(limit))
+        found.append(Balanced(budget, scope, subject, *amounts, spent_tokens, held_tokens, limit_tokens))
+    return tuple(found)
+
+
+def _in_the_way(detail: Mapping[str, Any], task: str) -> tuple[Balanced, ...]:
+    """Give the accounts that a refusal names; one whose limit is in tokens alone has no dollars to tell."""
+    found = []
+    for figures in detail.get("violations") or [detail]:
+        if "budget_usd" in figures and "spent_usd" in figures:
+            balance = Balanced(
+                budget=figures.get("limit", _OWN_TASK_BUDGET), scope=figures.get("scope", "task"),
+                subject=figures.get("subject", task), spent=Money.parse(figures["spent_usd"]),
+                held=Money.parse(figures["in_flight_usd"]), limit=Money.parse(figures["budget_usd"]),
+                spent_tokens=figures.get("spent_tokens", 0), held_tokens=figures.get("in_flight_tokens", 0),
+                limit_tokens=figures.get("budget_tokens"),
+            )  # fmt: skip
+            found.append(balance)
+    return tuple(found)
+
+
+def _named(wanted: str, name: str | None) -> bool:
+    # A name may look like a glob, as "claude-opus-4-5[1m]" does.
+    return name is not None and (name == wanted or fnmatchcase(name, wanted))
