@@ -695,3 +695,13 @@ class LedgerContract:
             settle(desk, f"c{n}", "0.3")
         assert d.nonzero(desk.accounts()) == desk.explained()
         assert isinstance(hold(desk, "c9", "0.2"), Short)
+
+    def test_a_window_that_begins_between_quarter_hours_counts_from_its_minute(self, desk):
+        few = rules(machine("9", name="other"))
+        for minute, amount in ((5, "0.3"), (9, "0.2"), (40, "0.1")):
+            desk.clock.now = d.NOON.replace(hour=0, minute=minute)
+            hold(desk, f"c{minute}", amount, few)
+            settle(desk, f"c{minute}", amount)
+        late = rules(machine("1", window=Window("day", at=7)), machine("9", name="other"))
+        short = hold(desk, "c50", "0.8", late)
+        assert [(s.budget.name, s.spent) for s in short.violations] == [("daily", money("0.3"))]
