@@ -122,6 +122,10 @@ class Spans:
     def __init__(self) -> None:
         self._known: dict[Window, WindowSpan] = {}
 
+    def forget(self) -> None:
+        """Drop what is remembered: time was thought to be later than it is."""
+        self._known.clear()
+
     def at(self, window: Window, now: datetime) -> WindowSpan:
         """Find the span that holds `now`."""
         if window.kind in ("lifetime", "rolling"):

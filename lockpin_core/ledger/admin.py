@@ -25,6 +25,7 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.windows import Window, kind_text, named
 
 NAME_MAX = 128
+MOST_NANO = 10**18  # a billion dollars: sums of some of them still fit 64 bits
 
 
 class SqliteAdmin:
@@ -122,12 +123,26 @@ class SqliteAdmin:
             seat = self._seat(books, self._as_in_force(books, budget), subject)
             if seat.budget.limit is None:
                 raise CommandError(f'budget "{budget.name}" of "{subject}" has no dollar limit to raise')
+            if seat.budget.limit.nano + books.balances.raised(seat).nano + by.nano > MOST_NANO:
+                raise CommandError(f'"{by.exact()}" is too much; limits up to ${Money(MOST_NANO).exact()} are allowed')
             standing, leaves = books.balances.raise_limit(seat, by.nano)
             data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
             data |= {"by_nano": by.nano, "loosens": seat.budget.enforce}
             data |= {} if leaves is None else {"leaves_at": leaves}
             books.event("budget_raised", data, subject if budget.own else None)
             return standing
+
+    def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
+        """See Admin."""
+        with self._transaction() as books:
+            seat = self._seat(books, self._as_in_force(books, budget), subject)
+            raised = books.balances.raised(seat)
+            if not raised.nano:
+                raise CommandError(f'the limit of budget "{budget.name}" of "{subject}" was not raised')
+            books.balances.forget_raises(seat)
+            data = {"account": seat.account, "raised_nano": raised.nano, "who": who}
+            books.event("raises_forgotten", data, subject if budget.own else None)
+            return books.balances.rearm(seat)
 
     def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
         """See Admin."""
@@ -144,6 +159,8 @@ class SqliteAdmin:
         """See Admin."""
         if amount.nano < 0:
             raise CommandError(f'"{amount.exact()}" is no cost; an amount of zero or more is allowed')
+        if amount.nano > MOST_NANO:
+            raise CommandError(f'"{amount.exact()}" is too much; up to ${Money(MOST_NANO).exact()} is allowed')
         with self._transaction() as books:
             before, accounts, task = books.corrections.correct(call_id, amount, reason=reason, who=who)
             standings = books.balances.current(accounts, books.terms(task))

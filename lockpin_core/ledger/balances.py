@@ -31,6 +31,7 @@ from lockpin_core.ledger.chain import NoteEvent, encode
 from lockpin_core.ledger.definitions import Definitions, Stored
 from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
 from lockpin_core.ledger.totals import Totals
+from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, WindowSpan
 
 _REMEMBERED = 1024  # accounts that are kept in memory
@@ -166,17 +167,10 @@ class Balances:
         for name in accounts:
             self._spend(self._change(name), held_at, more)
 
-    def corrected(self, listed: Sequence[str], later: Sequence[Seat], row: int) -> list[str]:
-        """List the accounts that count the charge of a row: those listed on it, unless they were reset since, and
-        those that began later with what their window had seen.
-        """
-        seats = [seat.account for seat in later if seat.account not in listed]
-        self._load([*listed, *seats])
-        kept = [name for name in listed if self._known[name].reset_row < row]
-        return kept + [name for name in seats if name in self._known and self._counted(name, row)]
-
-    def _counted(self, name: str, row: int) -> bool:
-        return self._known[name].reset_row < row <= self._known[name].counted_row
+    def reset_rows(self, accounts: Sequence[str]) -> dict[str, int]:
+        """Give from which row on the spend of each account counts."""
+        self._load(accounts)
+        return {name: self._known[name].reset_row for name in accounts}
 
     def current(self, accounts: Sequence[str], terms: TaskTerms | None) -> tuple[Standing, ...]:
         """Read how named accounts stand now."""
@@ -207,12 +201,29 @@ class Balances:
             account.touched.add(leaves)
         return self.rearm(seat), leaves
 
+    def raised(self, seat: Seat) -> Money:
+        """Say what was added to the limit of one account."""
+        self.standings((seat,))
+        return Money(self._known[seat.account].balance.raised_nano)
+
     def forget_raises(self, seat: Seat) -> None:
         """Take back what was added to the limit of one account: its limit was set anew."""
         self.standings((seat,))
         account = self._change(seat.account)
         account.balance.forget_raises()
         account.touched.update(account.balance.steps)
+
+    def forget_all_raises(self, budget: Budget) -> None:
+        """Take back what was added to the limits of a budget's accounts, and say so."""
+        self.flush()
+        sql = "SELECT id FROM accounts WHERE budget = ? AND (raised_nano <> 0 OR raised_tokens <> 0) ORDER BY id"
+        for (name,) in self._connection.execute(sql, (budget.name,)).fetchall():
+            self._load([name])
+            account = self._change(name)
+            told = {"account": name, "raised_nano": account.balance.raised_nano}
+            account.balance.forget_raises()
+            account.touched.update(account.balance.steps)
+            self._note_event("raises_forgotten", told)
 
     def reset(self, seat: Seat) -> tuple[Standing, Standing]:
         """Let one account's spend count from now on; what is held stays. Give it before and after."""
@@ -378,8 +389,6 @@ class Balances:
             "spent_nano": seen.spent_nano, "held_nano": seen.held_nano,
             "spent_tokens": seen.spent_tokens, "held_tokens": seen.held_tokens,
         }  # fmt: skip
-        if not any(numbers.values()) and not calls:
-            return
         told: dict[str, object] = {"account": account, "calls": [call.call for call in calls], **numbers}
         if seen.period_ms:
             told["steps"] = [[at, step.spent_nano, step.spent_tokens] for at, step in sorted(seen.steps.items())]

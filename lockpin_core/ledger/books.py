@@ -78,7 +78,7 @@ class Books:
         self.definitions = Definitions(connection, self.event)
         self.balances = Balances(connection, self.event, self.definitions, backlog, totals)
         self.tasks = Tasks(connection, backlog)
-        self.corrections = Corrections(connection, self.balances, self.tasks, self.definitions, self.append)
+        self.corrections = Corrections(connection, self.balances, self.tasks, self.append)
         self.at = 0
         self.now = instant(0)
         self.connection, self._backlog, self._totals = connection, backlog, totals
@@ -108,7 +108,13 @@ class Books:
         if version != self._version:
             self._read_anew()
             self._version = version
-        self.at = self.balances.at = max(micros(wall), self._last_at)
+        before, self.at = self.at, max(micros(wall), self._last_at)
+        if self.at < before:
+            # The wall clock was ahead for a while in which no row was written: nothing of that time may stay.
+            self._read_anew()
+            self._seats.clear()
+            self.balances.spans.forget()
+        self.balances.at = self.at
         self.now = instant(self.at)
 
     def _read_anew(self) -> None:
@@ -194,10 +200,13 @@ class Books:
     def is_unlimited(self, call: Call, rules: Rules) -> bool:
         """Say, by reading alone, whether no enforced limit applies to a call."""
         terms = self.terms(call.payers.task)
-        in_force = self._in_force(rules)
-        own = own_budget(in_force.task_default, terms)
-        applying = [b for b in in_force.budgets if b.applies(provider=call.provider, model=call.model)]
-        return not (terms is not None and terms.closed) and not any(_is_limited(budget) for budget in (own, *applying))
+        if terms is not None and terms.closed:
+            return False
+        # By what stands in the ledger and by what this process was told: the file may not be what it was.
+        judged = (self._in_force(rules), rules)
+        own = [own_budget(each.task_default, terms) for each in judged]
+        others = [b for each in judged for b in each.budgets if b.applies(provider=call.provider, model=call.model)]
+        return not any(_is_limited(budget) for budget in (*own, *others))
 
     def _seats_in_force(self, call: Call, rules: Rules, terms: TaskTerms | None) -> tuple[Seat, ...]:
         if not self._origin:
@@ -236,6 +245,7 @@ class Books:
 
     def settle(self, call_id: str, charge: Charge) -> Resolved:
         """Replace a hold by a charge, or give the resolution that came first."""
+        assert charge.amount.nano >= 0 <= charge.tokens, "a charge is negative"
         taken = self._close_hold(call_id)
         if taken is None:
             return self._settled_before(call_id, charge)
@@ -351,8 +361,8 @@ class Books:
         before = self._resolved_before(call_id)
         if before.charge is None or before.charge.reason != EXPIRED or charge.estimated:
             return before
-        self.corrections.late(call_id, charge)
-        return replace(self._resolved_before(call_id), charge=charge)
+        over = self.corrections.late(call_id, charge)
+        return replace(self._resolved_before(call_id), charge=charge, over_hold=over)
 
     def _resolved_before(self, call_id: str) -> Resolved:
         self._backlog.write()
@@ -414,6 +424,8 @@ class Books:
             before, after = change.before, change.after
             if before is None or after is None or after.own:
                 continue
+            if (before.budget.limit, before.budget.limit_tokens) != (after.limit, after.limit_tokens):
+                self.balances.forget_all_raises(after)  # a limit that is set anew is the limit
             self.balances.rearm_all(after)
             turned = (before.budget.window, before.budget.scope) != (after.window, after.scope)
             if change.is_back or turned:

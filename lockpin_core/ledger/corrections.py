@@ -10,14 +10,13 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.call import Charge, Payers
-from lockpin_core.clock import instant
+from lockpin_core.call import Charge
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.accounts import Seat, Spans, seats_of
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import FACT_NAMES, usage_columns
-from lockpin_core.ledger.definitions import Definitions
+from lockpin_core.ledger.definitions import budget_of
+from lockpin_core.ledger.past import FIRST, LAST, SUBJECT_COLUMN
 from lockpin_core.ledger.tasks import Tasks
 from lockpin_core.money import Money
 
@@ -29,7 +28,22 @@ _RESOLVED = (
     f"SELECT id, usd, tokens, held_at, accounts, estimated, {_FACTS} FROM rows "
     "WHERE call = ? AND kind IN ('charge', 'void')"
 )
-_BOOKED = "SELECT usd, tokens, code, data FROM rows WHERE call = ? AND kind = 'correction' ORDER BY id"
+_BOOKED = "SELECT usd, tokens, code, over_hold, data FROM rows WHERE call = ? AND kind = 'correction' ORDER BY id"
+# Accounts that began, or caught up, after a call had ended: they may have counted it then.
+_LATER = f"""
+SELECT id, budget FROM accounts WHERE reset_row < :row AND counted_row >= :row
+  AND coalesce(window_start, {FIRST}) <= :held_at AND :held_at < coalesce(window_end, {LAST})
+  AND ({" OR ".join(f"(scope = '{scope}' AND subject = :{column})" for scope, column in SUBJECT_COLUMN.items())})
+ORDER BY id"""
+_COUNTED = (
+    "SELECT id FROM rows WHERE task IS NULL AND kind = 'event' AND code IN ('account_opened', 'account_caught_up') "
+    "AND id > ? AND json_extract(data, '$.account') = ? ORDER BY id LIMIT 1"
+)
+_DEFINED = (
+    "SELECT data FROM rows WHERE task IS NULL AND kind = 'event' AND code = 'budget_defined' "
+    "AND id < ? AND json_extract(data, '$.name') = ? ORDER BY id DESC LIMIT 1"
+)
+_STORED = "SELECT definition FROM budgets WHERE name = ?"
 _IS_OPEN = "SELECT 1 FROM open_holds WHERE call = ?"
 
 type Append = Callable[[str, dict[str, object]], bytes]
@@ -46,26 +60,27 @@ class _Booked:
     accounts: list[str]
     estimate_nano: int | None
     codes: frozenset[str]
+    is_over: bool
     facts: dict[str, object]
 
 
 class Corrections:
     """Books differences on one connection, inside its owner's transaction."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, balances: Balances, tasks: Tasks, definitions: Definitions, append: Append
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, balances: Balances, tasks: Tasks, append: Append) -> None:
         self._connection, self._append = connection, append
-        self._balances, self._tasks, self._definitions = balances, tasks, definitions
+        self._balances, self._tasks = balances, tasks
 
-    def late(self, call_id: str, charge: Charge) -> None:
-        """Book the usage of an expired call, once."""
+    def late(self, call_id: str, charge: Charge) -> bool:
+        """Book the usage of an expired call, once; say whether it is above what was held."""
         booked = self._read(call_id)
         assert booked is not None, "an expired call has no charge"
         if booked.codes:
-            return  # it came before, or a person has said what the call cost
-        row = usage_columns(charge) | {"code": LATE, "reason": charge.reason}
+            return booked.is_over  # it came before, or a person has said what the call cost
+        over = charge.amount.nano > booked.usd or 0 < booked.tokens < charge.tokens
+        row = usage_columns(charge) | {"code": LATE, "reason": charge.reason, "over_hold": int(over)}
         self._book(call_id, booked, charge.amount.nano, charge.tokens, row, {})
+        return over
 
     def correct(self, call_id: str, amount: Money, *, reason: str, who: str) -> tuple[Money, list[str], str]:
         """Book what a call really cost; give what it cost before, its accounts and its task. Raises CommandError."""
@@ -90,30 +105,40 @@ class Corrections:
         return _Booked(
             row, usd + sum(c[0] for c in corrections), tokens + sum(c[1] for c in corrections), held_at,
             json.loads(accounts), usd if estimated and not was else None, frozenset(c[2] for c in corrections),
-            dict(zip(FACT_NAMES, facts, strict=True)),
+            any(c[3] for c in corrections), dict(zip(FACT_NAMES, facts, strict=True)),
         )  # fmt: skip
 
     def _book(
         self, call_id: str, booked: _Booked, usd: int, tokens: int, row: dict[str, object], told: dict[str, object]
     ) -> list[str]:
         more = (usd - booked.usd, tokens - booked.tokens)
-        accounts = self._balances.corrected(booked.accounts, self._seats(booked), booked.row)
+        accounts = self._accounts(booked)
         self._balances.book(accounts, booked.held_at, more)
         task = self._tasks.get(str(booked.facts["task"]))
         assert task is not None, "a call's task is not there"
         self._tasks.put(replace(task, spent_nano=task.spent_nano + more[0]))
         estimate = {} if booked.estimate_nano is None else {"estimate_nano": booked.estimate_nano}
         row |= {"call": call_id, "held_at": booked.held_at, "accounts": encode(accounts)}
-        row["data"] = encode(told | estimate)
+        row["data"] = encode({"row": booked.row, **told, **estimate})
         self._append("correction", booked.facts | row | {"usd": more[0], "tokens": more[1]})
         return accounts
 
-    def _seats(self, booked: _Booked) -> tuple[Seat, ...]:
-        """List the accounts of the window of a call's hold, by the definitions in force."""
-        own = self._definitions.own()
-        if own is None:
-            return ()
-        facts = booked.facts
-        payers = Payers(str(facts["task"]), str(facts["machine"]))
-        rules, at = self._definitions.in_force(own), instant(booked.held_at)
-        return seats_of(payers, str(facts["provider"]), str(facts["model"]), rules, own, at, Spans())
+    def _accounts(self, booked: _Booked) -> list[str]:
+        """List the accounts that count a call: those on its row, unless they were reset since, and those that counted
+        it when they began or caught up, by the filter that their budget had then.
+        """
+        listed = self._balances.reset_rows(booked.accounts)
+        found = [name for name, reset_row in listed.items() if reset_row < booked.row]
+        bounds: dict[str, object] = {"row": booked.row, "held_at": booked.held_at}
+        bounds |= {column: booked.facts[column] for column in SUBJECT_COLUMN.values()}
+        self._balances.flush()
+        later = self._connection.execute(_LATER, bounds).fetchall()
+        return found + [name for name, budget in later if name not in listed and self._counted(name, budget, booked)]
+
+    def _counted(self, account: str, budget: str, booked: _Booked) -> bool:
+        event = self._connection.execute(_COUNTED, (booked.row, account)).fetchone()
+        defined = None if event is None else self._connection.execute(_DEFINED, (event[0], budget)).fetchone()
+        # An account of an earlier version may have begun without an event.
+        defined = defined or self._connection.execute(_STORED, (budget,)).fetchone()
+        definition, facts = budget_of(budget, json.loads(defined[0])), booked.facts
+        return definition.applies(provider=str(facts["provider"]), model=str(facts["model"]))

@@ -7,12 +7,14 @@ Every hold is judged by what stands here. Knows the SQL of `budgets`; knows no a
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lockpin_core.budgets import Budget
+from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.chain import NoteEvent, encode
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
@@ -110,15 +112,34 @@ class Definitions:
         return tuple(s.budget for s in self.all() if s.source == COMMAND and s.removed_at is None)
 
     def apply(self, rules: Rules, at: int) -> list[Change]:
-        """Put a configuration's budgets in force, in place of those of the one before; give what changed."""
+        """Put a configuration's budgets in force, in place of those of the one before; give what changed.
+
+        Raises LedgerError where a command has made a budget of one of these names: neither may take it over unsaid.
+        """
         wanted = (rules.task_default, *rules.budgets)
-        changes = [change for budget in wanted if (change := self.put(budget, CONFIG, at, who=None)) is not None]
+        by_command = {budget.name for budget in self.by_command()}
+        for budget in wanted:
+            if budget.name in by_command:
+                raise LedgerError(
+                    f'budget "{budget.name}" of the configuration was made by command too; give it another name, or '
+                    f"take the command's away: lockpin budget rm {shlex.quote(budget.name)}"
+                )
+        changes = [change for budget in wanted if (change := self._put(budget, CONFIG, at, None)) is not None]
         names = {budget.name for budget in wanted}
         gone = [s for s in self.all() if s.source == CONFIG and s.removed_at is None and s.budget.name not in names]
-        return changes + [self.remove(stored.budget.name, at, who=None) for stored in gone]
+        changes += [self._remove(stored, at, None) for stored in gone]
+        if changes:
+            self.read_anew()
+        return changes
 
     def put(self, budget: Budget, source: str, at: int, *, who: str | None) -> Change | None:
         """Put one budget in force; None: it is already, just so."""
+        change = self._put(budget, source, at, who)
+        if change is not None:
+            self.read_anew()
+        return change
+
+    def _put(self, budget: Budget, source: str, at: int, who: str | None) -> Change | None:
         definition, before = definition_of(budget), self.find(budget.name)
         text = encode(definition)
         if before is not None and (before.text, before.source, before.removed_at) == (text, source, None):
@@ -127,17 +148,21 @@ class Definitions:
         was = before.budget if before is not None and before.removed_at is None else None
         told = {"name": budget.name, **definition, "source": source, "loosens": loosens(was, budget)}
         self._note_event("budget_defined", told | ({"who": who} if who else {}))
-        self.read_anew()
         return Change(before, budget)
 
     def remove(self, name: str, at: int, *, who: str | None) -> Change:
         """Take one that is in force out of it."""
         before = self.find(name)
         assert before is not None, "a budget that is not there is removed"
+        change = self._remove(before, at, who)
+        self.read_anew()
+        return change
+
+    def _remove(self, before: Stored, at: int, who: str | None) -> Change:
+        name = before.budget.name
         self._connection.execute(_REMOVE, (at, name))
         told = {"name": name, "loosens": loosens(before.budget, None)}
         self._note_event("budget_removed", told | ({"who": who} if who else {}))
-        self.read_anew()
         return Change(before, None)
 
     def conflict(self, rules: Rules) -> str | None:

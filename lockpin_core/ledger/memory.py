@@ -14,7 +14,7 @@ from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
 )
-from lockpin_core.ledger.admin import canonical_task
+from lockpin_core.ledger.admin import MOST_NANO, canonical_task
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -94,13 +94,14 @@ class MemoryLedger(MemoryBooks):
         with self._lock:
             self.rows.append(Row("uncapped", self._now(), note.id, note.payers.task, code=note.code))
 
-    def stop(self) -> None:
+    def stop(self) -> int:
         """See Ledger."""
         with self._lock:
             self._refused(self._coalescer.flush())
             for call_id, held in list(self._open.items()):
                 if held.expires is None:
                     self._charge_in_full(call_id, held, "lockpin_stopped")
+            return 0
 
     def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo:
         """See Admin."""
@@ -169,8 +170,23 @@ class MemoryLedger(MemoryBooks):
             if seat.budget.limit is None:
                 raise CommandError(f'"{by.exact()}" cannot be added to the limit of budget "{budget.name}"')
             self._standings((seat,))
-            self._accounts[seat.account].balance.add_raise(micros(self._now()), by.nano)
+            balance = self._accounts[seat.account].balance
+            if seat.budget.limit.nano + balance.raised_nano + by.nano > MOST_NANO:
+                raise CommandError(f'"{by.exact()}" is too much')
+            balance.add_raise(micros(self._now()), by.nano)
             self._event("budget_raised", None)
+            return self._rearm(seat)
+
+    def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
+        """See Admin."""
+        with self._lock:
+            seat = self._seat(self._as_in_force(budget), subject)
+            self._standings((seat,))
+            balance = self._accounts[seat.account].balance
+            if not balance.raised_nano:
+                raise CommandError(f'the limit of budget "{budget.name}" of "{subject}" was not raised')
+            balance.forget_raises()
+            self._event("raises_forgotten", None)
             return self._rearm(seat)
 
     def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
@@ -194,6 +210,8 @@ class MemoryLedger(MemoryBooks):
             if call_id not in self._done:
                 raise CommandError(f'call "{call_id}" was never held here, or is in flight')
             before = self._cost(call_id)
+            if amount.nano > MOST_NANO:
+                raise CommandError(f'"{amount.exact()}" is too much')
             if before == amount:
                 raise CommandError(f'call "{call_id}" costs ${amount.exact()} already')
             standings = self._book(call_id, amount.nano - before.nano, 0, CORRECTED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Void
@@ -105,6 +105,7 @@ class MemoryBooks:
         self._terms: dict[str, TaskTerms] = {}
         self._created: dict[str, datetime] = {}
         self._charges: dict[str, list[Money]] = {}
+        self._last = datetime.min.replace(tzinfo=UTC)  # ledger time never steps back
         self._booked: dict[str, list[_Booked]] = {}
         self._definitions: dict[str, _Definition] = {}
         self._rules: Rules | None = None
@@ -151,6 +152,9 @@ class MemoryBooks:
                 first = replace(first, charge=charge)
                 before = self._done[call_id][0].charge
                 assert before is not None
+                over = charge.amount > before.amount or 0 < before.tokens < charge.tokens
+                self._done[call_id] = (replace(self._done[call_id][0], over_hold=over), held)
+                first = replace(first, over_hold=over)
                 self._book(call_id, charge.amount.nano - before.amount.nano, charge.tokens - before.tokens, LATE)
             standings, spent = self._current(held.accounts), self._spent(held.call.payers.task)
             return done(replace(first, first=False, standings=standings, task_spent=spent, crossed=()))
@@ -195,6 +199,10 @@ class MemoryBooks:
     def _apply(self, rules: Rules) -> None:
         wanted = (rules.task_default, *rules.budgets)
         for budget in wanted:
+            there = self._definitions.get(budget.name)
+            if there is not None and there.source == COMMAND and not there.is_removed:
+                raise LedgerError(f'budget "{budget.name}" was made by command too')
+        for budget in wanted:
             self._put(budget, CONFIG)
         names = {budget.name for budget in wanted}
         for definition in self._definitions.values():
@@ -211,6 +219,8 @@ class MemoryBooks:
         accounts = [a for a in self._accounts.values() if a.seat.budget.name == budget.name]
         for account in accounts:
             account.seat = replace(account.seat, budget=budget)
+            if (before.budget.limit, before.budget.limit_tokens) != (budget.limit, budget.limit_tokens):
+                account.balance.forget_raises()
             self._rearm(account.seat)
         turned = (before.budget.window, before.budget.scope) != (budget.window, budget.scope)
         if before.is_removed or turned:
@@ -318,8 +328,8 @@ class MemoryBooks:
         return sum(self._charges.get(task, []), ZERO)
 
     def _now(self) -> datetime:
-        last = self.rows[-1].at if self.rows else None
-        return self._clock() if last is None else max(self._clock(), last)
+        self._last = max(self._clock(), self._last)
+        return self._last
 
     def _row(self, kind: str, held: _Open, usd: int, tokens: int) -> None:
         call = held.call

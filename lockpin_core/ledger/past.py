@@ -25,7 +25,16 @@ WHERE f.{column} = ? AND t.slot >= ? AND t.slot < ? GROUP BY f.provider, f.model
 _SPENDS = """
 SELECT provider, model, usd, tokens, held_at FROM rows
 WHERE {column} = ? AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
-_MISSED = f"{_SPENDS} AND +id > ? AND instr(accounts, ?) = 0"
+# What was not counted: calls that ended since a row, and what was corrected of just those.
+_MISSED = """
+WITH missed AS (
+  SELECT call, provider, model, usd, tokens, held_at FROM rows
+  WHERE {column} = ? AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
+    AND +id > ? AND instr(accounts, ?) = 0)
+SELECT provider, model, usd, tokens, held_at FROM missed
+UNION ALL SELECT missed.provider, missed.model, c.usd, c.tokens, missed.held_at
+FROM missed CROSS JOIN rows c ON c.call = missed.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
+WHERE c.kind = 'correction' AND instr(c.accounts, ?) = 0"""
 _OPEN = """
 SELECT o.call, o.accounts, o.usd, o.tokens, h.provider, h.model FROM open_holds o JOIN rows h
 ON h.call = o.call AND h.kind = 'hold' WHERE o.at >= ? AND o.at < ? AND h.{column} = ? ORDER BY o.call"""
@@ -67,7 +76,7 @@ class Past:
         start, end = bounds(seat.span)
         start = _rolling_start(at, balance.period_ms) if balance.period_ms else start
         listed = encode(seat.account)
-        spends = self._spends(_MISSED, seat, (start, end), counted_row, listed)
+        spends = self._spends(_MISSED, seat, (start, end), counted_row, listed, listed)
         return _counted(balance, spends, at), self._hold(
             balance, [o for o in self._open(seat) if listed not in o.accounts]
         )

@@ -16,6 +16,7 @@ from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.migrations import migrate
 
+CHECKED_BYTES = 64 * 1024 * 1024  # a file up to this size is checked whole at the start, in a tenth of a second
 BUSY_MS = 5000  # how long a transaction waits for another process's
 # `fullfsync`: on macOS a plain fsync leaves the bytes in the drive's own cache; elsewhere these two change nothing.
 DURABILITY = {
@@ -43,6 +44,7 @@ def open_ledger(path: Path, *, durability: str, new_id: NewId) -> sqlite3.Connec
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_network(path)
         if not path.exists():
+            _refuse_remains(path)
             _create(path, new_id())
         _refuse_unusable(path)
     except OSError as error:
@@ -82,8 +84,9 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+def _connect(path: Path, *, read_only: bool, still: bool = False) -> sqlite3.Connection:
+    """Connect; with `still`, to a file that nobody changes meanwhile, without a log and locks beside it."""
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}{'&immutable=1' if still else ''}"
     connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(
@@ -96,8 +99,15 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.close()
         if isinstance(error, LedgerError):
             raise
+        if read_only and not still and _is_still(path):
+            return _connect(path, read_only=True, still=True)
         raise LedgerError(f"the ledger {path} cannot be opened: {error}") from error
     return connection
+
+
+def _is_still(path: Path) -> bool:
+    """Say whether nobody can be writing: the folder takes no log (it may be mounted read-only), and has none."""
+    return path.is_file() and not os.access(real(path).parent, os.W_OK) and not log_of(path).exists()
 
 
 def real(path: Path) -> Path:
@@ -171,6 +181,31 @@ def _create(path: Path, suffix: str) -> None:
     finally:
         for name in (draft, *_companions(draft)):
             name.unlink(missing_ok=True)
+
+
+def _refuse_remains(path: Path) -> None:
+    """Refuse a new ledger beside the log of one that is gone: SQLite would take its pages for the new one's."""
+    left = [companion.name for companion in _companions(path) if companion.exists()]
+    if left and not path.exists():  # another process may have made the ledger meanwhile
+        raise LedgerError(
+            f"the ledger {path} is gone, but {' and '.join(left)} beside it {'is' if len(left) == 1 else 'are'} there: "
+            "put the ledger back, or remove these too to begin a new one"
+        )
+
+
+def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise LedgerError where the file is no sound database; a large one is left to `lockpin verify`."""
+    if path.stat().st_size > CHECKED_BYTES:
+        return
+    try:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        words = " ".join(found.split())
+        raise LedgerError(
+            f"the ledger {path} is damaged: {words}; put a backup in its place, or move it away (with its -wal and -shm)"
+        )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -148,8 +148,11 @@ class Ledger(Protocol):
         Raises LedgerUnavailable where the ledger is away and as many rows wait for it as may: then it must not go.
         """
 
-    def stop(self) -> None:
-        """Settle this process's open holds as `lockpin_stopped`, write what is queued, close. Blocks."""
+    def stop(self) -> int:
+        """Settle this process's open holds as `lockpin_stopped`, write what is queued, close. Blocks.
+
+        Gives how many records could not be written because the ledger is out of reach; they are lost.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,9 @@ class Admin(Protocol):
         """Take a command's budget out of force; its accounts stay, and go on when it is set again."""
 
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing: ...
+    def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
+        """Take back what was added to the limit of a subject's current window; a limit that is set anew does too."""
+
     def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
         """Let a subject's spend of the current window count from now on; open holds stay. Gives before and after."""
 

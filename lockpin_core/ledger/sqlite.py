@@ -18,7 +18,7 @@ from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.operations import Operation
-from lockpin_core.ledger.place import Watch, open_ledger
+from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
 from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short, Smaller
 from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
 
@@ -50,10 +50,14 @@ class SqliteLedger:
     ) -> None:
         connection = open_ledger(path, durability=durability, new_id=new_id)
         try:
+            refuse_damaged(connection, path)
             watch = Watch(path)
         except LedgerUnavailable as error:
             connection.close()
             raise LedgerError(str(error)) from error
+        except LedgerError:
+            connection.close()
+            raise
         self.path, self.writer_id, self._clock = path, new_id(), clock
         self._liveness = Liveness(path)
         try:
@@ -125,9 +129,9 @@ class SqliteLedger:
         self._writer.look_after(Operation(_nothing, answer))
         return answer
 
-    def stop(self) -> None:
+    def stop(self) -> int:
         """See Ledger."""
-        self._writer.stop()
+        return self._writer.stop()
 
 
 def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None:

@@ -31,6 +31,7 @@ RETRY_S = 0.25
 KEPT_MAX = 10_000  # rows that only tell, and holds under no limit, that wait for a write to work again
 QUEUE_MAX = 20_000  # operations that wait for the thread; past that a hold is refused at once
 ROUND_S = 5.0  # how often dead writers and deferred holds are looked for
+MANY = 100  # operations that are not run under a fault before a smaller write has worked
 STOP_TRIES = 8  # then the open holds stay, for others to settle
 _SECOND_S = 1.0
 _TOO_MUCH = "the ledger cannot be written, and too much waits for it"
@@ -76,10 +77,11 @@ class Writer:
         self._closed = False
         self._stopping = False
         self._kept: deque[Operation] = deque()
-        self._faulted = False
+        self._faulted, self._fault_words = False, ""
         self._tried_s = 0.0  # when the kept ones were last tried
         self._round_s = 0.0  # when leftovers were last looked for
         self._asked: list[Operation] = []  # those who wait for the next round
+        self._lost = 0
         self._doubt: _Doubt | None = None
         self._coalescer = Coalescer()
         self._thread = threading.Thread(target=self._work, name="lockpin-ledger", daemon=True)
@@ -111,8 +113,11 @@ class Writer:
         for operation in operations:
             tell(operation, LedgerUnavailable("the ledger is closed"))
 
-    def stop(self) -> None:
-        """Charge this writer's open holds, write what is queued, close. Blocks; a second call only waits."""
+    def stop(self) -> int:
+        """Charge this writer's open holds, write what is queued, close. Blocks; a second call only waits.
+
+        Gives how many holds and rows that were to be written later are lost.
+        """
         if self._gatherer is not None:
             self._gatherer.release()
         with self._gate:
@@ -120,6 +125,7 @@ class Writer:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
+        return self._lost
 
     def _work(self) -> None:
         try:
@@ -139,31 +145,45 @@ class Writer:
         self._round_s = monotonic_s()
         asked, self._asked = self._asked, []
         if self._liveness is not None:
-            self._settle_leftovers(self._liveness)
+            with contextlib.suppress(sqlite3.Error, LedgerError, LedgerUnavailable):
+                self._restore_lock(self._liveness)
+                self._settle_leftovers(self._liveness)
         self._send([(operation, None) for operation in asked])
 
+    def _restore_lock(self, liveness: Liveness) -> bool:
+        """Make our lock again where it was removed; others may have charged what we hold, so the books are read anew."""
+        if liveness.is_ours():
+            return False
+        liveness.restore()
+        self._books.reset(self._books.mark())
+        return True
+
     def _settle_leftovers(self, liveness: Liveness) -> None:
-        with contextlib.suppress(sqlite3.Error, LedgerError, LedgerUnavailable), contextlib.ExitStack() as claims:
+        with contextlib.ExitStack() as claims:
             dead = leftovers.dead_writers(self._books, liveness, claims)
-            if dead or leftovers.is_due(self._books, micros(self._clock())):
-                self._commit([Operation(partial(leftovers.settle_all, dead=dead), kept=False)])
-                if self._faulted:
-                    raise LedgerUnavailable("what is left open stays for the next round")
+            self._settle(leftovers.settling(self._books, dead, liveness))
+            self._settle(leftovers.over(self._books, micros(self._clock())))  # of what was just adopted, too
+
+    def _settle(self, steps: list[Operation]) -> None:
+        if steps:
+            self._commit(steps)
+            if self._faulted:
+                raise LedgerUnavailable("what is left open stays for the next round")
 
     def _take(self) -> list[Operation]:
         """Wait for an operation and take all others that wait, the kept ones first."""
         taken = self._drain(self._patience_s())
         second = int(self._clock().timestamp())
         fresh = _refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
+        due = self._due_kept()
         for operation in taken:
             if operation.refused is not None:
                 fresh += _refusals(self._coalescer.add(operation.refused, second))
-            elif self._faulted and operation.kept:
-                # Behind the older ones, before those are taken out: a call's first resolution must stay the first.
-                self._keep([operation])
+            elif self._kept and operation.kept:
+                self._keep([operation])  # behind the older ones, which are not tried this time
             else:
                 fresh.append(operation)
-        return [*self._due_kept(), *fresh]
+        return [*due, *fresh]
 
     def _drain(self, patience_s: float) -> list[Operation]:
         taken: list[Operation] = []
@@ -197,6 +217,11 @@ class Writer:
 
         Where an operation itself fails, the batch is done again one by one, so that the others do not go down with it.
         """
+        if self._faulted and len(batch) > MANY:
+            self._commit([])  # whether writing works, before much is done in vain
+            if self._faulted:
+                self._failed(batch, None, LedgerUnavailable(self._fault_words))
+                return
         answers: list[tuple[Operation, object]] = []
         committing = False
         mark = self._books.mark()
@@ -223,9 +248,7 @@ class Writer:
     def _check_place(self) -> None:
         """Raise LedgerUnavailable where the files are not ours any more, or others would take us for dead."""
         self._watch.check()
-        if self._liveness is not None and not self._liveness.is_ours():
-            self._liveness.restore()
-            # Others may have charged what we hold: the books are read again.
+        if self._liveness is not None and self._restore_lock(self._liveness):
             raise LedgerUnavailable("this proxy's lock was removed; it is made again")
 
     def _begin(self, *, careful: bool) -> None:
@@ -258,41 +281,52 @@ class Writer:
             self._send(doubt.answers)
             return
         unavailable = LedgerUnavailable(reason(error))
+        kept: list[Operation] = []
+        waiting = len(self._kept) + sum(operation.kept for operation in batch)
         for operation in batch:
-            if not operation.kept:
-                # What is in doubt may have happened: a hold of it must not go on under another.
-                self._answer_without(operation, unavailable, is_known=happened is not None)
+            if operation.kept:
+                kept.append(operation)
+                continue
+            # What is in doubt may have happened: a hold of it must not go on under another.
+            found, later = self._without(operation, is_known=happened is not None, has_room=waiting < KEPT_MAX)
+            if later is not None:
+                kept.append(later)
+                waiting += 1
+            self._send([(operation, unavailable if found is None else found)])
         if happened is None:
             self._doubt = doubt
         else:
-            self._keep_first(operation for operation in batch if operation.kept)
+            self._keep_first(kept)
         self._set_fault(reason(error))
 
-    def _answer_without(self, operation: Operation, unavailable: LedgerUnavailable, *, is_known: bool) -> None:
-        """Answer an operation that cannot be written: from what can be read where that is enough."""
-        answer: object = unavailable
+    def _without(self, operation: Operation, *, is_known: bool, has_room: bool) -> tuple[object, Operation | None]:
+        """Answer an operation that cannot be written, from what can be read where that is enough; None: it is not.
+
+        Beside it stands what is to be written later.
+        """
+        can_go = operation.degraded is not None and is_known and has_room
+        if not operation.reads and not can_go:
+            return None, None
         try:
-            if operation.reads or (operation.degraded is not None and is_known):
-                answer = self._read_answer(operation) or unavailable
+            return self._read_answer(operation)
         except (sqlite3.Error, LedgerError, LedgerUnavailable):
-            answer = unavailable  # what cannot be known is refused
+            return None, None  # what cannot be known is refused
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        self._send([(operation, answer)])
 
-    def _read_answer(self, operation: Operation) -> object:
+    def _read_answer(self, operation: Operation) -> tuple[object, Operation | None]:
+        self._watch.check()  # another file, or none, is no evidence that there is no limit
         self._connection.execute("BEGIN")
         self._books.begin(self._clock())
         if operation.reads:
-            return operation.run(self._books)
+            return operation.run(self._books), None
         assert operation.degraded is not None
         found = operation.degraded(self._books)
-        if found is None or len(self._kept) >= KEPT_MAX:
-            return None
+        if found is None:
+            return None, None
         answer, later = found
-        self._kept.append(Operation(later, call_id=operation.call_id))
-        return answer
+        return answer, Operation(later, call_id=operation.call_id)
 
     def _outcome(self, doubt: _Doubt) -> bool | None:
         try:
@@ -335,8 +369,9 @@ class Writer:
                 self._send([(operation, LedgerUnavailable(_TOO_MUCH))])
 
     def _set_fault(self, words: str) -> None:
-        if bool(words) != self._faulted:
-            self._faulted = bool(words)
+        self._faulted = bool(words)
+        if words != self._fault_words:
+            self._fault_words = words
             self._fault(UNAVAILABLE if words else "", words)
 
     def _roll_back(self, mark: Mark) -> None:
@@ -368,6 +403,8 @@ class Writer:
         with self._gate:
             self._closed = True
         left = [*self._kept, *self._drain(0)]
+        self._lost = sum(operation.call_id is not None or operation.droppable for operation in left)
+        left += self._asked
         if self._doubt is not None:
             left += [operation for operation, _ in self._doubt.answers if operation.kept]
         self._send([(operation, LedgerUnavailable("the ledger is closed")) for operation in left])

@@ -705,3 +705,130 @@ class LedgerContract:
         late = rules(machine("1", window=Window("day", at=7)), machine("9", name="other"))
         short = hold(desk, "c50", "0.8", late)
         assert [(s.budget.name, s.spent) for s in short.violations] == [("daily", money("0.3"))]
+
+    @pytest.mark.parametrize("window", [Window("day"), Window("rolling", period_ms=HOUR_MS)])
+    @pytest.mark.parametrize("opened", [True, False], ids=["used before", "new"])
+    def test_a_clock_that_was_ahead_for_a_while_opens_no_limit(self, desk, window, opened):
+        in_force = rules(machine("1", window=window), machine("9", name="other"))
+        first = in_force if opened else rules(machine("9", name="other"))
+        hold(desk, "c1", "1", first)
+        settle(desk, "c1", "1", tokens=5)
+
+        desk.clock.pass_by(days=1)
+        assert isinstance(hold(desk, "c2", "10", in_force), Short)
+        seen(desk, in_force)
+        desk.clock.pass_by(days=-1)
+
+        again = hold(desk, "c3", "1", in_force)
+        if isinstance(again, Held):  # a row was written while the clock was ahead: ledger time has moved on for good
+            assert again.at >= d.NOON.replace(day=22)
+        else:
+            assert [s.budget.name for s in again.violations] == ["daily"]
+        assert isinstance(hold(desk, "c4", "1", in_force), Short)
+
+    def test_a_correction_leaves_alone_what_a_filter_had_left_out(self, desk):
+        hold(desk, "c1", "5", rules(machine("100")))
+        settle(desk, "c1", "5")
+        budgets = rules(machine("100"))
+        desk.admin.budget_set(machine("10", name="cmd", window=d.LIFETIME, models=("claude-*",)), who="ann")
+        hold(desk, "c2", "0.1", budgets, model="claude-opus-5", provider="anthropic")
+        settle(desk, "c2", "0.1")
+        desk.admin.budget_set(machine("10", name="cmd", window=d.LIFETIME), who="ann")
+
+        desk.admin.correct("c1", money("0"), reason="billed nothing", who="ann")
+
+        assert seen(desk, budgets)["cmd"] == ("0.1", "0")
+
+    def test_a_correction_reaches_a_budget_whose_filter_was_narrowed_since(self, desk):
+        budgets = rules(machine("100"))
+        hold(desk, "c1", "1", budgets)
+        settle(desk, "c1", "1")
+        desk.admin.budget_set(machine("10", name="cmd", window=d.LIFETIME), who="ann")
+        hold(desk, "c2", "0.1", budgets, model="claude-opus-5", provider="anthropic")
+        desk.admin.budget_set(machine("10", name="cmd", window=d.LIFETIME, models=("claude-*",)), who="ann")
+
+        desk.admin.correct("c1", money("3"), reason="billed more", who="ann")
+
+        found = desk.ledger.look(call("x", "0").payers, "anthropic", "claude-opus-5", budgets).result(WAIT_S)
+        assert {s.budget.name: s.spent for s in found}["cmd"] == money("3")
+
+    def test_what_was_forgotten_by_a_reset_does_not_come_back_by_a_correction(self, desk):
+        cap = machine("10", name="cmd", window=d.LIFETIME)
+        budgets = rules(machine("100"))
+        desk.admin.budget_set(cap, who="ann")
+        hold(desk, "c1", "5", budgets)
+        settle(desk, "c1", "5")
+        desk.admin.reset_budget(cap, "m", who="ann")
+        desk.admin.correct("c1", money("1"), reason="billed less", who="ann")
+        desk.admin.budget_rm("cmd", who="ann")
+        desk.admin.budget_set(cap, who="ann")
+        assert seen(desk, budgets)["cmd"] == ("0", "0")
+        assert isinstance(hold(desk, "c2", "10.1", budgets), Short)
+
+    def test_what_was_missed_is_counted_as_it_was_corrected(self, desk):
+        cap = machine("10", name="cmd", window=d.LIFETIME)
+        budgets = rules(machine("100"))
+        desk.admin.budget_set(cap, who="ann")
+        hold(desk, "c0", "1", budgets)
+        desk.admin.budget_rm("cmd", who="ann")
+        for name in ("c1", "c2"):
+            hold(desk, name, "3", budgets)
+        settle(desk, "c1", "3")
+        void(desk, "c2")
+        desk.admin.correct("c1", money("2"), reason="billed less", who="ann")
+        desk.admin.correct("c2", money("0.5"), reason="billed after all", who="ann")
+        desk.admin.budget_set(cap, who="ann")
+        assert seen(desk, budgets)["cmd"] == ("2.5", "1")
+
+    def test_a_correction_reaches_the_tasks_window_of_now(self, desk):
+        wide = rules(machine("100"))
+        hold(desk, "c1", "1", wide)
+        settle(desk, "c1", "1")
+        desk.admin.task_new("t", limit=money("10"), window="day", who="ann")
+        hold(desk, "c2", "0.1", wide)
+        desk.admin.correct("c1", money("9"), reason="billed more", who="ann")
+        assert seen(desk, wide)["task"] == ("9", "0.1")
+        assert isinstance(hold(desk, "c3", "1", wide), Short)
+
+    def test_late_usage_above_its_hold_is_marked(self, desk):
+        hold(desk, "c1", "1", rules(machine("100")), tokens=100)
+        desk.ledger.defer("c1", timedelta(hours=1)).result(WAIT_S)
+        desk.clock.pass_by(hours=1)
+        desk.look_after()
+        assert settle(desk, "c1", "3", tokens=20).over_hold
+        assert settle(desk, "c1", "3", tokens=20).over_hold
+        assert seen(desk, rules(machine("100")))["daily"] == ("3", "0")
+
+    def test_a_limit_set_anew_is_the_limit_whatever_was_raised(self, desk):
+        budget = machine("1")
+        hold(desk, "c1", "0.1", rules(budget))
+        desk.admin.raise_budget(budget, "m", money("5"), who="ann")
+        assert isinstance(hold(desk, "c2", "2", rules(machine("0.5"))), Short)
+        hold(desk, "c3", "0.1", rules(machine("1")))
+        assert isinstance(hold(desk, "c4", "0.9", rules(machine("1"))), Short)
+
+    def test_raises_are_taken_back(self, desk):
+        for window in (d.DAY, Window("rolling", period_ms=HOUR_MS)):
+            budget = machine("1", window=window)
+            hold(desk, f"c-{window.kind}", "0.1", rules(budget))
+            desk.admin.raise_budget(budget, "m", money("5"), who="ann")
+            assert desk.admin.undo_raises(budget, "m", who="ann").limit == money("1")
+            assert isinstance(hold(desk, f"d-{window.kind}", "1", rules(budget)), Short)
+            with pytest.raises(CommandError, match="not raised"):
+                desk.admin.undo_raises(budget, "m", who="ann")
+
+    def test_a_configuration_does_not_take_over_a_commands_budget(self, desk):
+        desk.ledger.define(rules(machine("9", name="other")), "one.yaml").result(WAIT_S)
+        desk.admin.budget_set(machine("1", name="cap"), who="ann")
+        with pytest.raises(LedgerError, match='"cap"'):
+            desk.ledger.define(rules(machine("100", name="cap")), "one.yaml").result(WAIT_S)
+        assert [s.budget.limit for s in desk.admin.budgets() if s.budget.name == "cap"] == [money("1")]
+
+    def test_amounts_too_large_to_add_up_are_refused(self, desk):
+        desk.admin.raise_budget(machine("1"), "m", money("900000000"), who="ann")
+        with pytest.raises(CommandError, match="too much"):
+            desk.admin.raise_budget(machine("1"), "m", money("900000000"), who="ann")
+        hold(desk, "c1", "0.1")
+        settle(desk, "c1", "0.1")
+        with pytest.raises(CommandError, match="too much"):
+            desk.admin.correct("c1", money("9000000000"), reason="no", who="ann")

@@ -125,13 +125,13 @@ class SqliteDesk:
         self.admin = SqliteAdmin(self.path, clock=self.clock, new_id=self.new_id)
 
     def open(self, **more):
-        return SqliteLedger(
-            self.path, clock=self.clock, new_id=self.new_id, fault=lambda code, reason: self.faults.append(code), **more
-        )
+        more.setdefault("fault", lambda code, reason: self.faults.append(code))
+        return SqliteLedger(self.path, clock=self.clock, new_id=self.new_id, **more)
 
     def crash(self):
         """Leave everything as a kill would, and start anew."""
         dead, self.ledger = self.ledger, None
+        dead._writer._liveness = None  # its thread is still there, and must not act
         dead._liveness.leave()
         self.ledger = self.open()
         self.look_after()

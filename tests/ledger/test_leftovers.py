@@ -10,6 +10,7 @@ import pytest
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.writer import KEPT_MAX
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, money, rules
@@ -26,7 +27,7 @@ def desk(tmp_path):
 
 def die(ledger):
     """Let a ledger be as after a kill: nothing settled, its lock free."""
-    ledger._writer._books.connection.interrupt()
+    ledger._writer._liveness = None  # its thread is still there, and must not act
     ledger._liveness.leave()
 
 
@@ -205,3 +206,130 @@ def test_a_call_that_was_begun_before_a_reload_brings_nothing_back(desk):
     desk.ledger.define(new, "one.yaml").result(WAIT_S)
     assert not isinstance(hold(desk, "c1", "0.1", old), Held)
     assert [s.budget.limit for s in desk.admin.budgets()] == [money("0.05"), None]
+
+
+def test_a_ledger_that_is_gone_is_no_evidence_that_there_is_no_limit(desk):
+    hold(desk, "c1", "1")
+    settle(desk, "c1", "1")
+    aside = desk.path.with_name("aside")
+    desk.path.rename(aside)
+    for n in range(3):
+        with pytest.raises(LedgerUnavailable, match="deleted while in use"):
+            hold(desk, f"d{n}", "0.1")
+    aside.rename(desk.path)
+
+
+def test_a_limit_that_only_this_process_knows_counts_too(desk):
+    hold(desk, "c0", "0.1", rules(machine("9", enforce=False)))
+    with closing(full(desk)), pytest.raises(LedgerUnavailable):
+        hold(desk, "c1", "0.1", rules(machine("9", enforce=True)))
+
+
+def test_no_new_ledger_is_made_beside_what_is_left_of_another(desk):
+    hold(desk, "c0", "0.1")
+    aside = desk.path.with_name("aside")
+    desk.path.rename(aside)
+    with pytest.raises(LedgerError, match="is gone, but .* put the ledger back, or remove these too"):
+        desk.admin.task_new("t", limit=money("1"), window="lifetime", who="ann")
+    aside.rename(desk.path)
+    assert isinstance(hold(desk, "c1", "0.1"), Held)
+
+
+def test_a_damaged_file_is_not_started_on(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    for n in range(60):
+        hold(desk, f"c{n}", "0.01")
+    desk.close()
+    content = bytearray(desk.path.read_bytes())
+    content[4096 * 3 : 4096 * 4] = bytes(4096)
+    desk.path.write_bytes(content)
+    with pytest.raises(LedgerError, match="is damaged: .*; put a backup in its place"):
+        desk.open()
+
+
+def test_a_removed_lock_is_made_again_without_a_call(desk):
+    lock = desk.path.with_name(desk.path.name + ".writers") / desk.ledger.writer_id
+    hold(desk, "c1", "0.1")
+    lock.unlink()
+    desk.look_after()
+    assert lock.exists()
+    assert isinstance(hold(desk, "c2", "0.1"), Held)
+
+
+def test_one_hold_that_cannot_be_charged_keeps_no_other_from_its_end(desk):
+    strange_writer(desk, "c1", "c2", "c3")
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute("UPDATE open_holds SET accounts = '[\"no such account\"]' WHERE call = 'c2'")
+        books.commit()
+    desk.look_after()
+    assert [call for call, *_ in charges(desk)] == ["c1", "c3"]
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute(
+            "UPDATE open_holds SET accounts = (SELECT accounts FROM rows WHERE call = 'c2') WHERE call = 'c2'"
+        )
+        books.commit()
+    desk.look_after()
+    assert [call for call, *_ in charges(desk)] == ["c1", "c3", "c2"]
+
+
+def test_a_cancel_stays_behind_its_hold_when_the_ledger_comes_back(desk):
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    with closing(full(desk)):
+        holds = []
+        for n in range(5):
+            holds.append(desk.ledger.hold(call(f"c{n + 1}", "0.1"), free))
+            desk.ledger.cancel(f"c{n + 1}")
+        assert all(answer.result(WAIT_S).degraded for answer in holds)
+    again = desk.ledger.hold(call("last", "0.1"), free)
+    desk.ledger.cancel("last")
+    again.result(WAIT_S)
+    assert isinstance(hold(desk, "c9", "0.1", free), Held)
+    assert [row["call"] for row in desk.query("SELECT call FROM open_holds ORDER BY call")] == ["c0", "c9"]
+
+
+def test_only_so_many_holds_wait_for_the_ledger(desk, tmp_path):
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    with closing(full(desk)):
+        answers = [desk.ledger.hold(call(f"d{n}", "0.001"), free) for n in range(KEPT_MAX + 300)]
+        went = sum(answer.exception(WAIT_S) is None for answer in answers)
+    assert went == KEPT_MAX
+    assert isinstance(hold(desk, "c1", "0.1", free), Held)
+    assert desk.query("SELECT count(*) FROM rows WHERE call LIKE 'd%'")[0][0] == KEPT_MAX
+
+
+def test_what_a_stop_could_not_write_is_counted(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    blocker = full(desk)
+    for n in range(3):
+        hold(desk, f"d{n}", "0.1", free)
+    assert desk.ledger.stop() == 3
+    blocker.close()
+
+
+def test_each_reason_for_being_away_is_told_once(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    told = []
+    desk.ledger.stop()
+    desk.ledger = desk.open(fault=lambda code, reason: told.append((code, reason.partition(" while")[0])))
+    hold(desk, "c0", "0.1")
+    aside = desk.path.with_name("aside")
+    desk.path.rename(aside)
+    for n in range(3):
+        with pytest.raises(LedgerUnavailable):
+            hold(desk, f"d{n}", "0.1")
+    desk.path.write_bytes(aside.read_bytes())
+    for n in range(3):
+        with pytest.raises(LedgerUnavailable):
+            hold(desk, f"e{n}", "0.1")
+    desk.path.unlink()
+    aside.rename(desk.path)
+    hold(desk, "c1", "0.1")
+    assert told == [
+        ("ledger_unavailable", "the ledger file was deleted"), ("ledger_unavailable", "the ledger file was replaced"),
+        ("", ""),
+    ]  # fmt: skip
+    desk.close()
