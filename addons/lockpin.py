@@ -24,6 +24,8 @@ def load(loader: object) -> None:
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(130)
         _end(str(error) if getattr(error, "is_plain", False) else f"{type(error).__name__}: {error}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,8 @@ def up(
 
     Example: lockpin up --port 8080 --daily-usd 10
     """
+    # A Ctrl-C waits until the proxy can answer it, or it would print what it was importing: the mask is inherited.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if workers != 1:
         raise typer.BadParameter("more than one worker is not in this version", context, param_hint="--workers")
     flags = read_flags(context.args)

@@ -26,7 +26,7 @@ from lockpin_core.ladder import room, rungs
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short, Smaller
 from lockpin_core.prices import PriceTable
-from lockpin_core.providers import Free, Metered, canonical_path
+from lockpin_core.providers import Free, Metered, Route, canonical_path
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settlement import Tariff, held, settle
@@ -78,7 +78,7 @@ class Engine:
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
         route = incoming.provider.route(incoming.method, incoming.path)
-        if isinstance(route, Free) and (route.upgrades or not incoming.upgrade):
+        if is_free(route, upgrade=incoming.upgrade):
             return Passed()
         wire: Wire | None = None
         try:
@@ -298,6 +298,11 @@ class Engine:
     def cancel(self, call_id: str) -> None:
         """Take off a hold that may have been taken for a call that was not sent."""
         self._ledger.cancel(call_id)
+
+
+def is_free(route: Route, *, upgrade: bool) -> bool:
+    """Say whether a request costs nothing, whatever the terms and the ledger say."""
+    return isinstance(route, Free) and (route.upgrades or not upgrade)
 
 
 def _failed_by[T](asked: Future[T], error: BaseException) -> bool:

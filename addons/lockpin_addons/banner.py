@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from lockpin_core import __version__
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.config import Config
+from lockpin_core.windows import Window, period_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,10 @@ class Start:
 
 def say(line: str) -> None:
     """Print one line of ours; a terminal that is gone stops nothing."""
+    words = f"lockpin: {' '.join(line.split())}"
     with contextlib.suppress(OSError, ValueError):
-        print(f"lockpin: {' '.join(line.split())}", flush=True)
+        encoding = sys.stdout.encoding or "utf-8"
+        print(words.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def start_block(start: Start) -> list[str]:
@@ -48,13 +52,14 @@ def start_block(start: Start) -> list[str]:
 def _limits(start: Start) -> list[str]:
     standing = {one.budget.name: one for one in start.standings}
     budgets = (*start.config.all_budgets(), start.config.task_default())
-    lines = [_limit(start, budget, standing.get(budget.name)) for budget in budgets if _has_limit(budget)]
-    if not any(_has_limit(budget) and budget.enforce for budget in budgets):
+    lines = [_limit(start, budget, standing.get(budget.name)) for budget in budgets if has_limit(budget)]
+    if not any(has_limit(budget) and budget.enforce for budget in budgets):
         lines.append("no other limit is enforced than those of tasks made by command (lockpin task list)")
     return lines
 
 
-def _has_limit(budget: Budget) -> bool:
+def has_limit(budget: Budget) -> bool:
+    """Say whether a budget limits anything, enforced or not."""
     return budget.limit is not None or budget.limit_tokens is not None
 
 
@@ -66,10 +71,24 @@ def _limit(start: Start, budget: Budget, standing: Standing | None) -> str:
         more = f" (${budget.limit.exact()} and ${raised.exact()} raised)" if raised else ""
         limits.append(f"${in_force.exact()}{more}")
     if budget.limit_tokens is not None:
-        limits.append(f"{budget.limit_tokens} tokens")
-    window = "" if budget.window.kind == "lifetime" else f" a {budget.window.kind}"
+        limits.append(f"{budget.limit_tokens:,} tokens")
+    window = window_words(budget.window)
     action = "enforces" if budget.enforce else "warns only, never blocks"
     return f"{budget.name} ({budget.scope}): {' and '.join(limits)}{window}, {action}{_how_to_change(start, budget)}"
+
+
+def window_words(window: Window) -> str:
+    """Write a window behind a limit: " a day", " in any 24h", " a month from day 15, 07:30 Europe/Berlin"."""
+    match window.kind:
+        case "lifetime":
+            return ""
+        case "rolling":
+            return f" in any {period_text(window)}"
+    day = f"day {window.anchor}, " if window.kind == "month" and window.anchor != 1 else ""
+    is_utc_midnight = (window.zone, window.at) == ("UTC", 0)
+    if is_utc_midnight and not day:
+        return f" a {window.kind}"
+    return f" a {window.kind} from {day}{window.at // 60:02}:{window.at % 60:02} {window.zone}"
 
 
 def _how_to_change(start: Start, budget: Budget) -> str:

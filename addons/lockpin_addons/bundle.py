@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from mitmproxy import ctx, exceptions
@@ -15,7 +18,7 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 
 from lockpin_addons import guard, lean, mends, options, quiet
-from lockpin_addons.banner import Start, start_block
+from lockpin_addons.banner import Start, say, start_block
 from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
@@ -25,6 +28,7 @@ from lockpin_addons.serve import LEDGER_AWAY, Health
 from lockpin_addons.tap import Tap
 from lockpin_addons.terms import InForce, Terms, make_terms
 from lockpin_addons.trip import Trip
+from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config, content, find_file, option_names, parse, usual_places
 from lockpin_core.errors import LockpinError
@@ -84,20 +88,24 @@ class Lockpin:
             if any(address[0] not in options.LOOPBACK_HOSTS for address in server.listen_addrs()):
                 await server.servers.update([])
                 await server.setup_servers()
-            terms = self.in_force.terms
-            start = Start(
-                config=terms.config,
-                addresses=[(str(address[0]), address[1]) for address in server.listen_addrs()],
-                authority=_authority(),
-                price_date=str(terms.prices.date),
-                standings=await terms.engine.in_force(MACHINE),
-                warnings=options.warnings(ctx.options),
-                by_command=self.by_command,
-            )
+            standings = await self.drain.or_end(self.in_force.terms.engine.in_force(MACHINE))
+            if standings is None:
+                return
             lean.spare_the_collector()
-            print("\n".join(start_block(start)), flush=True)
-            self.drain.is_up = True
+            print("\n".join(start_block(self._start(self.in_force.terms, standings))), flush=True)
             self._watching = asyncio.create_task(guard.never_end(self.reloader.look, LOOK_S))
+
+    def _start(self, terms: Terms, standings: Sequence[Standing]) -> Start:
+        addresses = ctx.master.addons.get("proxyserver").listen_addrs()
+        return Start(
+            config=terms.config,
+            addresses=[(str(address[0]), address[1]) for address in addresses],
+            authority=_authority(),
+            price_date=str(terms.prices.date),
+            standings=standings,
+            warnings=options.warnings(ctx.options),
+            by_command=self.by_command,
+        )
 
 
 class Line:
@@ -166,25 +174,43 @@ def _build(
     master: Master, addon: Lockpin, source: Source, config: Config, providers: Providers, prices: PriceTable
 ) -> None:
     trips: dict[str, Trip] = {}
-    health = Health(utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()))
     line = Line(master.event_loop)
+    health = Health(
+        utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()),
+        is_capped=lambda: in_force.is_capped,
+        say=lambda words: line.deliver([partial(say, words)]),
+    )  # fmt: skip
     ledger = SqliteLedger(
         config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=health.ledger_fault,
         deliver=line.deliver, soon=line.soon,
     )  # fmt: skip
     # After the loop's end: late hooks still settle, then open holds are charged.
-    atexit.register(ledger.stop)
+    atexit.register(_close, ledger)
     terms = make_terms(config, prices, ledger)
-    _define(ledger, terms, source.origin, health)
     in_force = addon.in_force = InForce(terms)
+    _define(ledger, terms, source.origin, health)
     addon.reloader = Reloader(
         in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
         named=master.options.lockpin_config,
     )  # fmt: skip
     gate = Gate(in_force, providers, health, new_id, trips)
-    _add(master, providers, gate, Tap(trips))
-    addon.drain = Drain.install(master, gate)
+    tap = Tap(trips)
+    _add(master, providers, gate, tap)
+    addon.drain = Drain.install(master, gate, tap)
     line.is_open = True
+
+
+def _close(ledger: Ledger) -> None:
+    """Close the books; where something could not be written, say so and let the process fail."""
+    lost = ledger.stop()
+    if lost:
+        records = "1 record of calls is" if lost == 1 else f"{lost} records of calls are"
+        line = f"lockpin: the ledger could not be written to the end: {records} lost from the books"
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(1)  # a status cannot be set any more at this point
 
 
 def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:

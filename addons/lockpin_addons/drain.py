@@ -1,7 +1,8 @@
 """The end of a proxy: no new calls, running ones may end within `drain`, then it goes. A second signal ends at once.
 
 mitmproxy's own signal handlers, and whoever else wants it to end, call the master's `shutdown`; that is where this
-stands. Whatever goes wrong here, the real `shutdown` is called, and until the end the gate stays as it was.
+stands, from before the port is open. Whatever goes wrong here, the real `shutdown` is called, and until the end the
+gate stays as it was.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client
@@ -18,6 +20,7 @@ from mitmproxy.master import Master
 
 from lockpin_addons.banner import say
 from lockpin_addons.gate import Gate
+from lockpin_addons.tap import Tap
 
 LOOK_S = 0.02
 CLOSE_WAIT_S = 2
@@ -28,17 +31,18 @@ LINGER_S = 0.25  # an HTTP/2 client takes what is left of a reply in turns
 class Drain:
     """Stands in for a master's `shutdown`."""
 
-    def __init__(self, master: Master, gate: Gate) -> None:
-        self._master, self._gate = master, gate
+    def __init__(self, master: Master, gate: Gate, tap: Tap) -> None:
+        self._master, self._gate, self._tap = master, gate, tap
         self._end = master.shutdown
         self._began_s: float | None = None
+        self._began = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.is_up = False  # before that there is nothing to wait for
+        self._is_over = False
 
     @classmethod
-    def install(cls, master: Master, gate: Gate) -> Drain:
+    def install(cls, master: Master, gate: Gate, tap: Tap) -> Drain:
         """Put one in front of a master's shutdown."""
-        drain = cls(master, gate)
+        drain = cls(master, gate, tap)
         master.shutdown = drain.shutdown  # type: ignore[method-assign]
         return drain
 
@@ -46,14 +50,25 @@ class Drain:
         """Begin, from whatever thread; a second time: end at once."""
         self._master.event_loop.call_soon_threadsafe(self._begin)
 
+    async def or_end[T](self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Await a piece of the start; None: the end began before it was done."""
+        tasks = asyncio.create_task(work), asyncio.create_task(self._began.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return None if self._began.is_set() else tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
     def _begin(self) -> None:
         if self._master.should_exit.is_set():
             os._exit(130)  # it is ending and does not: what is open is settled by the next start
-        if self._began_s is None and self.is_up:
+        if self._began_s is None:
             self._began_s = time.monotonic()
+            self._began.set()
             self._task = asyncio.get_running_loop().create_task(self._run())
-        elif self._began_s is None or time.monotonic() - self._began_s > SAME_S:
-            self._end()
+        elif time.monotonic() - self._began_s > SAME_S:
+            self._finish()
 
     async def _run(self) -> None:
         try:
@@ -62,6 +77,17 @@ class Drain:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closing, CLOSE_WAIT_S)
             await self._wait()
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Break off what still runs, and end; once."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            self._say_broken_off()
+            self._tap.break_off()
         finally:
             self._end()
 
@@ -73,7 +99,6 @@ class Drain:
             line = f"{_calls(self._running())} still running, waiting up to {patience_s:g}s (Ctrl-C again ends at once)"
             say(f"stopping; {line}")
         if not await _until(lambda: not self._running(), end_s):
-            say(f"stopping; {_calls(self._running())} broken off now and charged in full (lockpin_stopped)")
             return
         # The last piece of a reply is handed over just after the call has ended for us.
         await asyncio.sleep(LINGER_S if waits and self._speaks_http2() else LOOK_S)
@@ -81,6 +106,15 @@ class Drain:
 
     def _running(self) -> int:
         return sum(trip.is_running for trip in self._gate.trips.values())
+
+    def _say_broken_off(self) -> None:
+        charged = sum(trip.is_charged_if_stopped for trip in self._gate.trips.values())
+        others = self._running() - charged
+        if charged:
+            more = f", {others} more without a charge" if others else ""
+            say(f"stopping; {_calls(charged)} broken off now and charged in full (lockpin_stopped){more}")
+        elif others:
+            say(f"stopping; {_calls(others)} broken off now without a charge")
 
     def _bytes_left(self) -> bool:
         """Say whether a client that has had a call still has something of a reply to take."""

@@ -27,7 +27,7 @@ from lockpin_core.admission import Incoming
 from lockpin_core.call import Payers, Reply
 from lockpin_core.clock import NewId
 from lockpin_core.config import Config
-from lockpin_core.engine import Admitted, Answered, Passed
+from lockpin_core.engine import Admitted, Answered, Passed, is_free
 from lockpin_core.providers import Providers
 from lockpin_core.refusals import refusal
 
@@ -148,7 +148,7 @@ class Gate:
         """Deny first; find out where the request goes, and let through at once what is nobody's."""
         flow.request.stream = False
         flow.response = guard.panic_reply()
-        trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow.client_conn.id)
+        trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow)
         where = target(flow.request, flow.client_conn.sni, self.providers, self.listener())
         match where:
             case Foreign():
@@ -213,10 +213,11 @@ class Gate:
         if flow.response is not None and flow.response is not trip.denial:
             trip.kind = Kind.OWN  # a script has answered by itself: nothing is sent
             return
+        headers = lower_headers(flow.request.headers)
+        if self.in_force.is_changing and not _is_free(flow, trip.bound, headers):
+            await self.in_force.steady()
         if self._is_stopping:
             return self._answer_stopping(flow, trip, trip.bound)
-        await self.in_force.steady()
-        headers = lower_headers(flow.request.headers)
         with self.in_force.deciding() as trip.terms:
             trip.asked = True
             try:
@@ -228,7 +229,10 @@ class Gate:
                 code = "too_large" if error.too_large else "bad_request"
                 return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
             decision = await trip.terms.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
+        if trip.is_over:
+            return trip.terms.engine.cancel(trip.call_id)  # the hold came too late; what stands on the flow stays
         if isinstance(decision, Answered):
+            self.health.note_refusal(decision.code)
             return self._answer(flow, trip, decision.reply, warning_headers(decision.standings))
         self._prepare(flow, trip, decision, body, headers)
         redirect(flow.request, trip.bound, trip.terms.config.upstreams.get(trip.bound.host))
@@ -307,6 +311,11 @@ class Gate:
     def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:
         trip.kind = Kind.OWN
         flow.response = http.Response.make(reply.status, reply.body, {**reply.headers, **(warnings or {})})
+
+
+def _is_free(flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str]) -> bool:
+    route = bound.provider.route(flow.request.method, plain_path(bound))
+    return is_free(route, upgrade="upgrade" in headers)
 
 
 def _frame(request: http.Request, headers: Mapping[str, str]) -> None:

@@ -233,6 +233,8 @@ def or_end_process() -> Iterator[None]:
         yield
     except SystemExit:
         raise
+    except KeyboardInterrupt:
+        sys.exit(130)  # somebody has thought better of it, which is no fault
     except BaseException as error:
         plain = getattr(error, "is_plain", False)
         line = str(error) if plain else f"{type(error).__name__}: {error}"

@@ -8,6 +8,7 @@ open the gate: it only ever puts other terms in the place of terms.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,8 +21,8 @@ from lockpin_addons.guard import GuardError
 from lockpin_addons.terms import InForce, Terms, make_terms
 from lockpin_core.config import Config, content, find_file, parse, usual_places
 from lockpin_core.config_secrets import masked
-from lockpin_core.errors import ConfigError, LedgerUnavailable, LockpinError
-from lockpin_core.ledger.answers import answer_within
+from lockpin_core.errors import ConfigError, LedgerError, LedgerUnavailable, LockpinError
+from lockpin_core.ledger.answers import answer_of, answer_within
 from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.prices import PriceTable, shipped_dir
 
@@ -64,20 +65,26 @@ class Reloader:
 
     def __init__(
         self, in_force: InForce, ledger: Ledger, source: Source, *, check: Check,
-        take_back: Callable[[Mapping[str, str]], None], named: str,
+        take_back: Callable[[Mapping[str, str]], None], named: str, define_wait_s: float = DEFINE_WAIT_S,
     ) -> None:  # fmt: skip
         self._named = named  # the option with the file's name
+        self._define_wait_s = define_wait_s
         self._in_force, self._ledger = in_force, ledger
         self._source = source  # of the terms in force
         self._options = source.options  # those that are wanted; the same, but while they are being applied
         self._check, self._take_back = check, take_back
         self._handled = print_of(source.file)
         self._said = ""
+        self._is_agreed = True  # the ledger is known to have the terms in force, and no others of ours
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def look(self) -> None:
         """Apply the file as it stands now, where that is not how it was dealt with last."""
+        await self._look_at_file()
+        await self._agree_again()
+
+    async def _look_at_file(self) -> None:
         file = self._source.file or find_file(None, env=os.environ, places=usual_places())
         if print_of(file) == self._handled:
             return
@@ -87,7 +94,7 @@ class Reloader:
         before, self._handled = self._handled, seen
         try:
             await self._apply_file(file, seen)
-        except LedgerUnavailable as error:
+        except (LedgerUnavailable, LedgerError) as error:  # another proxy's budgets may go as well as come
             self._handled = before
             self._report(f"the configuration was not reloaded: {error}; it is tried again, and {KEPT}")
         except (LockpinError, GuardError) as error:
@@ -129,6 +136,7 @@ class Reloader:
             if self._options == options:
                 self._options = self._source.options
                 self._take_back(self._options)
+            await self._agree_again()
 
     def _checked(self, config: Config) -> Config:
         fixed = fixed_changes(self._in_force.terms.config, config)
@@ -140,12 +148,11 @@ class Reloader:
     async def _apply(self, source: Source) -> None:
         old = self._in_force.terms
         new = await asyncio.to_thread(self._terms, source, old)
-        if new.rules != old.rules or source.origin != self._source.origin:
-            await self._in_force.replace(new, partial(self._define, new, source.origin))
-        self._in_force.terms, self._source = new, source
+        await self._in_force.replace(new, partial(self._define, new, source.origin))
+        self._source = source
         found = changes(old.config, new.config)
         if found:
-            self._report(f"configuration reloaded: {', '.join(found)}")
+            self._report(f"configuration reloaded: {'; '.join(found)}")
         elif self._said:
             self._report("configuration reloaded: it is as it was")
         self._said = ""
@@ -158,11 +165,26 @@ class Reloader:
         return make_terms(config, prices, self._ledger)
 
     async def _define(self, terms: Terms, origin: str) -> None:
+        """Tell the ledger of budgets. Where that fails it is over: nothing of it is left to be done later."""
+        was_agreed, self._is_agreed = self._is_agreed, False
         defining = self._ledger.define(terms.rules, origin)
-        await answer_within(defining, DEFINE_WAIT_S)
-        if not defining.done():
-            raise LedgerUnavailable("the ledger does not answer")
-        defining.result()
+        try:
+            await answer_within(defining, self._define_wait_s)
+            if defining.cancel():  # nobody had begun with it
+                self._is_agreed = was_agreed
+                raise LedgerUnavailable("the ledger does not answer")
+            await answer_of(defining)
+        except LedgerError:  # it says that it has changed nothing
+            self._is_agreed = was_agreed
+            raise
+        self._is_agreed = True
+
+    async def _agree_again(self) -> None:
+        """Tell the ledger of the terms in force where it may have others: those of a change that failed halfway."""
+        async with self._one_at_a_time:
+            if not self._is_agreed:
+                with contextlib.suppress(LedgerUnavailable, LedgerError):  # the next look tries again
+                    await self._define(self._in_force.terms, self._source.origin)
 
     def _report(self, line: str) -> None:
         if line != self._said:

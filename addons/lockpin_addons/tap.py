@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
@@ -18,7 +20,9 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
+from lockpin_core.engine import Admitted
 from lockpin_core.ledger.answers import answer_within
+from lockpin_core.ledger.protocol import Resolved
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
@@ -176,11 +180,34 @@ class Tap:
         else:
             trip.terms.engine.cancel(trip.call_id)
 
+    def break_off(self) -> None:
+        """End every exchange for the books, all at one instant: mitmproxy breaks them off one after the other, and
+        that looks like either side's doing. What was sent is charged; what was not costs nothing and never leaves.
+        """
+        for trip in list(self.trips.values()):
+            if trip.is_charged_if_stopped and trip.admitted is not None:
+                if guard.never_raise(partial(self._settle_stopped, trip, trip.admitted)) is None:
+                    trip.terms.engine.settle_as_held(trip.admitted, Ending.STOPPED.value)
+                trip.settled = True
+            elif trip.asked and not trip.is_sent and trip.kind in (Kind.PENDING, Kind.METERED):
+                self._take_back(trip)
+
+    def _settle_stopped(self, trip: Trip, admitted: Admitted) -> Future[Resolved]:
+        outcome = self._outcome(trip, Ending.STOPPED, trip.flow.response, body=None)
+        return trip.terms.engine.settle(admitted, self._reading(trip), outcome)
+
+    def _take_back(self, trip: Trip) -> None:
+        trip.is_over, trip.kind = True, Kind.OWN
+        trip.terms.engine.cancel(trip.call_id)
+        trip.flow.metadata.pop(guard.PERMIT, None)
+        if trip.flow.killable:
+            trip.flow.kill()
+
     def _ending(self, flow: http.HTTPFlow) -> Ending:
         if guard.SENT not in flow.metadata:
             return Ending.NOT_SENT
         if ctx.master.should_exit.is_set():
-            return Ending.STOPPED  # mitmproxy breaks every exchange off then, which looks like either side's doing
+            return Ending.STOPPED  # one that came in while the others were broken off
         if flow.metadata.get(guard.BLAME) == "provider":
             return Ending.CUT if flow.response is not None else Ending.DROPPED
         return Ending.CLIENT_LEFT

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from mitmproxy import http
+
+from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
@@ -28,7 +31,7 @@ class Trip:
 
     call_id: str
     terms: Terms
-    client_id: str = ""  # of the client's connection
+    flow: http.HTTPFlow
     bound: Bound | None = None
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
@@ -43,6 +46,22 @@ class Trip:
     first_byte: bool = False
     scan_failed: bool = False
     settled: bool = False
+    is_over: bool = False  # broken off before it was sent: it must not leave any more
+
+    @property
+    def client_id(self) -> str:
+        """Name the client's connection."""
+        return self.flow.client_conn.id
+
+    @property
+    def is_sent(self) -> bool:
+        """Say whether a part of the request may have left."""
+        return guard.SENT in self.flow.metadata
+
+    @property
+    def is_charged_if_stopped(self) -> bool:
+        """Say whether its hold is charged where Lockpin breaks it off."""
+        return self.kind is Kind.METERED and self.is_sent and not self.settled
 
     @property
     def is_running(self) -> bool:

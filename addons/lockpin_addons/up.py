@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
+        # `lockpin up` holds a Ctrl-C back while all this is imported; now it comes.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         asyncio.run(_serve(told))
     except KeyboardInterrupt:
         sys.exit(130)

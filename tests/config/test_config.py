@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,24 @@ def test_folder_in_place_of_the_file_is_an_error(places: Places):
     (places.here / "lockpin.yaml").mkdir()
 
     with pytest.raises(ConfigError, match="Is a directory"):
+        load(None, env={}, places=places)
+
+
+def test_pipe_or_device_in_place_of_the_file_is_an_error_and_nobody_waits(places: Places):
+    os.mkfifo(places.here / "lockpin.yaml")  # nobody writes into it
+
+    words = "is a pipe or a device; write the configuration to a file and name that"
+    for file in (None, Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(ConfigError, match=rf"(lockpin\.yaml|zero|null): {words}"):
+            load(file, env={}, places=places)
+
+
+def test_file_of_more_than_16_mb_is_an_error(places: Places):
+    file = places.here / "lockpin.yaml"
+    with file.open("w") as opened:
+        opened.truncate((16 << 20) + 1)
+
+    with pytest.raises(ConfigError, match=r"lockpin\.yaml: is larger than 16 MB"):
         load(None, env={}, places=places)
 
 

@@ -1,13 +1,18 @@
 """The end of a proxy, through real processes: running calls may end, new ones are refused, and nothing waits long."""
 
+import asyncio
 import contextlib
 import json
 import signal
 import socket
+import sqlite3
+import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import client
+import desks
 import h2.config
 import h2.connection
 import h2.events
@@ -16,9 +21,33 @@ import processes
 import pytest
 import sdks
 import streams
+from lockpin_addons import guard
 from lockpin_addons.drain import SAME_S
+from lockpin_addons.gate import Gate
+from lockpin_addons.serve import Health
+from lockpin_addons.terms import InForce, Terms
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+from mitmproxy.test import tflow, tutils
 from processes import until
-from streams import IN_NANO, OUT_NANO, PATHS, SSE, Rig, ask, end_of, finished, holds_of, request_bytes, rows_of, stream
+from streams import (
+    IN_NANO,
+    OUT_NANO,
+    PATHS,
+    SSE,
+    WIRES,
+    Rig,
+    ask,
+    end_of,
+    finished,
+    holds_of,
+    request_bytes,
+    rows_of,
+    stream,
+    unfinished,
+)
+
+from lockpin_core.ledger.protocol import Rules
 
 KINDS = ("mitmdump", "up")
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -277,3 +306,163 @@ def test_calls_under_way_at_the_signal_are_all_waited_for(wire, tmp_path):
             assert rows_of(rig, reply)[1]["estimated"] == 0
 
         ends_within(rig, 3)
+
+
+@contextlib.contextmanager
+def endless_origin() -> Iterator[int]:
+    """Serve streams whose end is the end of their connection, which never comes; give the port."""
+    taken: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = server.accept()
+                taken.append(one)
+                head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+                wire = "messages" if b"/v1/messages" in one.recv(65536) else "chat"
+                one.sendall(head + unfinished(wire, 3).encode())
+
+    server = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+        for one in taken:
+            one.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_the_end_every_stream_is_charged_in_full_whichever_side_is_closed_first(kind, again, tmp_path):
+    home = processes.make_home(tmp_path)
+    with endless_origin() as port, contextlib.ExitStack() as stack:
+        config = streams.CONFIG.format(origin=f"http://127.0.0.1:{port}", closed=processes.free_port())
+        wait = "60s" if again else "1s"
+        proxy = stack.enter_context(processes.proxy(tmp_path, config + f"drain: {wait}\n", kind=kind, home=home))
+        rig = Rig(None, proxy, tmp_path)
+        for wire in WIRES * 3:
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), 10))
+            raw.sendall(request_bytes(rig, wire, ask(wire, 1000)))
+            got = b""
+            while b"abc" not in got:
+                got += raw.recv(65536)
+        proxy.process.send_signal(signal.SIGTERM)
+        stopping(rig)
+        if again:
+            time.sleep(SAME_S)
+            proxy.process.send_signal(signal.SIGTERM)
+        assert proxy.process.wait(processes.PATIENCE_S) == 0
+
+        charges = proxy.rows("SELECT * FROM rows WHERE kind IN ('charge', 'void')")
+        holds = proxy.rows("SELECT * FROM rows WHERE kind = 'hold'")
+        assert [charge["reason"] for charge in charges] == ["lockpin_stopped"] * 6
+        assert sorted(charge["usd"] for charge in charges) == sorted(hold["usd"] for hold in holds)
+        assert "6 calls are broken off now and charged in full (lockpin_stopped)\n" in proxy.printed()
+        assert proxy.printed().count("broken off") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_whose_hold_is_still_awaited_at_the_end_is_not_sent_and_costs_nothing(kind, tmp_path):
+    with running(tmp_path, kind) as rig:
+        until(lambda: "  CA  " in rig.proxy.printed())
+        gate = rig.new_path()
+        with contextlib.suppress(httpx2.HTTPError), open_stream(rig, gate) as (reply, _pieces, _):
+            lock = sqlite3.connect(rig.proxy.ledger, isolation_level=None)
+            lock.execute("BEGIN IMMEDIATE")
+            raw = socket.create_connection(("127.0.0.1", rig.proxy.port), 10)
+            with raw, contextlib.closing(lock):
+                raw.sendall(request_bytes(rig, "messages", ask("messages", 333)))
+                until(lambda: client.call(rig.proxy, "/lockpin/healthz", method="GET"))  # a turn of the loop later
+                rig.proxy.process.send_signal(signal.SIGTERM)
+                stopping(rig)
+                until(lambda: "2 calls are still running" in rig.proxy.printed())
+                time.sleep(SAME_S)
+                rig.proxy.process.send_signal(signal.SIGTERM)
+                until(lambda: "broken off now" in rig.proxy.printed())
+                lock.execute("COMMIT")
+            assert rig.proxy.process.wait(processes.PATIENCE_S) == 0
+
+        assert rows_of(rig, reply)[1]["reason"] == "lockpin_stopped"
+        assert rig.proxy.rows("SELECT * FROM rows WHERE kind = 'charge' AND reason != 'lockpin_stopped'") == []
+        (hold,) = holds_of(rig, 333)
+        assert end_of(rig, hold["call"])[1]["kind"] == "void"
+        assert len(rig.origin.calls()) == 1
+        assert "1 call is broken off now and charged in full (lockpin_stopped), 1 more without a charge\n" in (
+            rig.proxy.printed()
+        )
+
+
+def test_a_signal_between_the_opening_of_the_port_and_the_end_of_the_start_drains_too(tmp_path):
+    script, ready = tmp_path / "slow.py", tmp_path / "ready"
+    script.write_text(
+        "import asyncio, pathlib\n"
+        f"async def running():\n    while not pathlib.Path({str(ready)!r}).exists():\n"
+        "        await asyncio.sleep(0.01)\n"
+    )
+    with running(tmp_path, "mitmdump", arguments=("-s", str(script))) as rig:
+        gate = rig.new_path()
+        with open_stream(rig, gate) as (reply, pieces, first):
+            assert "  CA  " not in rig.proxy.printed()  # the start is not over
+            rig.proxy.process.send_signal(signal.SIGTERM)
+            stopping(rig)
+            gate.touch()
+            assert first + b"".join(pieces) == finished("messages", 9).encode()
+            ready.touch()
+
+        ends_within(rig, 3)
+        assert rows_of(rig, reply)[1]["estimated"] == 0
+        assert "Traceback" not in rig.proxy.printed()
+
+
+def new_gate() -> tuple[Gate, desks.Desk]:
+    desk = desks.Desk()
+    rules = Rules(desk.config.all_budgets(), desk.config.task_default())
+    in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
+    health = Health(lambda: desks.NOW, datetime.now(UTC), lambda: 0, is_capped=lambda: False, say=print)
+    return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}), desk
+
+
+def test_a_call_that_waits_for_a_reload_when_the_end_begins_is_refused_and_a_free_one_does_not_wait():
+    async def run() -> None:
+        Master(Options())
+        gate, desk = new_gate()
+        host = {"host": "api.openai.com", "headers": ()}
+        told = json.dumps(desks.body()).encode()
+        call = tflow.tflow(req=tutils.treq(method=b"POST", path=b"/v1/chat/completions", content=told, **host))
+        free = tflow.tflow(req=tutils.treq(method=b"GET", path=b"/v1/models", **host))
+        agreed = asyncio.Event()
+        change = asyncio.create_task(gate.in_force.replace(gate.in_force.terms, agreed.wait))
+        await asyncio.sleep(0)
+        for flow in (call, free):
+            gate.requestheaders(flow)
+        waiting = asyncio.create_task(gate.request(call))
+        await asyncio.sleep(0)
+
+        await asyncio.wait_for(gate.request(free), 0.1)
+        assert guard.PERMIT in free.metadata
+        gate.stop()
+        agreed.set()
+        await asyncio.gather(waiting, change)
+
+        assert (call.response.status_code, guard.PERMIT in call.metadata) == (503, False)
+        assert desk.kinds() == ["refusal"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.1, 0.2, 0.3])
+def test_ctrl_c_while_the_proxy_is_being_started_is_quiet(wait_s, tmp_path):
+    home = processes.make_home(tmp_path)
+    proxy = processes.launch(tmp_path, kind="up", home=home)
+    command = processes.Path(f"/proc/{proxy.process.pid}/cmdline")
+    until(lambda: b"lockpin_addons.up" in command.read_bytes())
+    time.sleep(wait_s)
+
+    proxy.process.send_signal(signal.SIGINT)
+
+    assert proxy.process.wait(processes.PATIENCE_S) in (130, 0)  # 0: it was up already
+    assert [line for line in proxy.printed().splitlines() if "Traceback" in line or "cannot start" in line] == []

@@ -16,6 +16,7 @@ import mutants
 import processes
 import pytest
 import sdks
+from lockpin_addons.serve import Health
 from processes import until
 
 PATH = "/anthropic/v1/messages"
@@ -52,6 +53,11 @@ def running(folder, kind="up", more="", **settings) -> Iterator[Rig]:
         proxy.settled(1)
         yield found
         assert "Traceback" not in proxy.printed()
+
+
+def said(rig: Rig) -> list[str]:
+    """Give the lines about the ledger that whoever started the proxy sees."""
+    return [line for line in rig.proxy.printed().splitlines() if line.startswith("lockpin: ") and "ledger" in line]
 
 
 def full_disk(rig: Rig) -> Callable[[], None]:
@@ -111,28 +117,52 @@ def test_a_ledger_that_cannot_be_written_refuses_what_is_capped_until_it_can(fau
         assert client.call(rig.proxy, "/anthropic/v1/messages/count_tokens", {}).status == 200  # free
         assert client.call(rig.proxy, "/anthropic/v1/models", method="GET").status == 200
         assert rig.sent() == 1
+        assert rig.ask().status == 503
+        (line,) = said(rig)
+        assert FAULTS[fault] in line
+        assert line.endswith(
+            "; until it works again, calls under an enforced limit are refused (503), all others pass and are written"
+            " later"
+        )
 
         mend()
 
         until(lambda: rig.health().status == 200)
+        assert until(lambda: said(rig)[1:]) == ["lockpin: the ledger works again"]
         assert rig.health().json["faults"] == []
         assert rig.ask().status == 200
         assert rig.sent() == 2
         rig.proxy.settled(2)
 
 
-def test_what_no_limit_holds_passes_meanwhile_and_is_on_the_books_afterwards(fault, tmp_path):
+@pytest.mark.parametrize("fault", [deleted, replaced])
+def test_without_the_ledgers_own_file_nobody_knows_that_there_is_no_limit(fault, tmp_path):
     with running(tmp_path, more="daily_usd: null\n") as rig:
         mend = fault(rig)
+
+        assert rig.ask().code == "ledger_unavailable"
+
+        assert rig.health().status == 503  # a call was refused for it
+        mend()
+        until(lambda: rig.ask().status == 200)
+        assert rig.health().status == 200
+
+
+def test_what_no_limit_holds_passes_meanwhile_and_is_on_the_books_afterwards(tmp_path):
+    with running(tmp_path, more="daily_usd: null\n") as rig:
+        mend = full_disk(rig)
 
         answers = [rig.ask(2) for _ in range(3)]
         late = rig.ask(3, x_lockpin_task="other")
 
         assert [answer.status for answer in (*answers, late)] == [200] * 4
         assert {answer.headers["x-lockpin-degraded"] for answer in (*answers, late)} == {"ledger"}
+        health = rig.health()
+        assert (health.status, health.json["status"]) == (200, "ok")  # nothing is refused
+        assert [found["code"] for found in health.json["faults"]] == ["ledger_unavailable"]
         mend()
 
-        until(lambda: rig.health().status == 200)
+        until(lambda: rig.health().json["faults"] == [])
         rig.proxy.settled(5)
         for answer in (*answers, late):
             call = answer.headers["x-lockpin-call"]
@@ -148,7 +178,7 @@ def test_what_no_limit_holds_passes_meanwhile_and_is_on_the_books_afterwards(fau
 
 def test_what_has_no_meter_passes_meanwhile_too(tmp_path):
     with running(tmp_path, more="daily_usd: null\n") as rig:
-        mend = deleted(rig)
+        mend = full_disk(rig)
         until(lambda: rig.ask().headers.get("x-lockpin-degraded") == "ledger")
 
         answer = client.call(rig.proxy, "/anthropic/v1/complete", {"model": "dear"})
@@ -193,12 +223,60 @@ def test_a_call_that_ends_while_the_ledger_is_away_is_charged_when_it_is_back(tm
         assert (charge["kind"], charge["usd"]) == ("charge", 7 * 10**9)
 
 
-def test_a_proxy_stops_in_time_while_its_ledger_is_away(tmp_path):
-    with running(tmp_path) as rig:
-        deleted(rig)
-        assert rig.ask().status == 503
+@pytest.mark.parametrize("kind", ["mitmdump", "up"])
+def test_a_proxy_that_stops_while_its_ledger_is_away_says_how_much_is_lost_and_fails(kind, tmp_path):
+    with running(tmp_path, kind, more="daily_usd: null\n") as rig:
+        full_disk(rig)
+        assert rig.ask().headers["x-lockpin-degraded"] == "ledger"
 
-        assert rig.proxy.stop(signal.SIGTERM) == 0
+        assert rig.proxy.stop(signal.SIGTERM) == 1
+
+        line = rig.proxy.printed().splitlines()[-1]
+        assert re.fullmatch(
+            r"lockpin: the ledger could not be written to the end: \d+ records? of calls (is|are) lost from the books",
+            line,
+        )
+
+
+def new_health(*, capped: bool) -> tuple[Health, list[str]]:
+    told: list[str] = []
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    return Health(lambda: now, now, lambda: 0, is_capped=lambda: capped, say=told.append), told
+
+
+def status(health: Health) -> int:
+    return health.answer("/lockpin/healthz", [])[0]
+
+
+def test_health_is_refusing_while_a_limit_is_in_force_or_a_call_was_refused_for_the_ledger():
+    capped, _ = new_health(capped=True)
+    capped.ledger_fault("ledger_unavailable", "the disk is full")
+    assert status(capped) == 503
+    free, _ = new_health(capped=False)
+    free.note_refusal("ledger_unavailable")  # before the fault was told
+    free.ledger_fault("ledger_unavailable", "the disk is full")
+    free.note_refusal("budget_exceeded")
+    assert status(free) == 200
+    free.note_refusal("ledger_unavailable")  # a task's limit, which the ledger alone knows
+    assert status(free) == 503
+    free.ledger_fault("", "")
+    assert status(free) == 200
+    free.ledger_fault("ledger_unavailable", "the disk is full")
+    assert status(free) == 200
+
+
+def test_a_ledger_that_goes_away_is_said_once_for_each_reason_and_when_it_is_back():
+    health, told = new_health(capped=True)
+
+    for reason in ("the disk is full", "the disk is full", "it was deleted", "the disk is full"):
+        health.ledger_fault("ledger_unavailable", reason)
+    health.ledger_fault("", "")
+    health.ledger_fault("", "")
+    health.ledger_fault("ledger_unavailable", "the disk is full")
+
+    meanwhile = "until it works again, calls under an enforced limit are refused (503), all others pass and are written"
+    away = f"the disk is full; {meanwhile} later"
+    assert told == [away, "still no ledger: it was deleted", "the ledger works again", away]
 
 
 @pytest.mark.parametrize("kind", ["mitmdump", "up"])

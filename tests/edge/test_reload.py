@@ -1,13 +1,17 @@
 """Changes of the configuration while a proxy runs: applied as a whole, or not at all and said why. Real processes."""
 
 import asyncio
+import contextlib
 import itertools
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,15 +19,19 @@ import client
 import processes
 import pytest
 import sdks
+from lockpin_addons.banner import Start, start_block, window_words
 from lockpin_addons.changes import changes, fixed_changes
-from lockpin_addons.terms import PAUSE_S, InForce
+from lockpin_addons.reload import Reloader, Source
+from lockpin_addons.terms import FREEZE_S, PAUSE_S, InForce, make_terms
 from processes import until
 from streams import SSE, finished
 
 from lockpin_core.budgets import Budget
-from lockpin_core.config import Config
-from lockpin_core.errors import LedgerError
+from lockpin_core.config import Config, parse
+from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
+from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.windows import Window
 
 PATH = "/anthropic/v1/messages"
@@ -66,13 +74,53 @@ def test_changes_are_told_by_key_and_value():
     )  # fmt: skip
 
     assert changes(old, new) == [
-        "durability normal", "daily_usd none", "task.budget_usd $0.5", "task.from_session false", "pricing a, c",
-        "budgets dev", "allow_uncapped x/y", "drain 1500ms",
+        "durability full → normal", "daily_usd $25 → none", "task.budget_usd none → $0.5",
+        "task.from_session true → false", "pricing: a changed, c added", "budget dev added",
+        "allow_uncapped: x/y removed", "drain 60s → 1500ms",
     ]  # fmt: skip
     assert fixed_changes(old, new) == ["durability"]
-    assert changes(old, replace(old, pricing={})) == ["pricing a, b"]
+    assert changes(old, replace(old, pricing={})) == ["pricing: a removed, b removed"]
     many = {name: {} for name in "abcdefg"}
-    assert changes(replace(old, pricing={}), replace(old, pricing=many)) == ["pricing a, b, c, d and 3 more"]
+    assert changes(replace(old, pricing={}), replace(old, pricing=many)) == [
+        "pricing: a added, b added, c added, d added, 3 more"
+    ]
+
+
+def test_changes_of_a_budget_are_told_old_and_new():
+    opus = Budget("opus", "task", Window("day"), limit=Money.parse("10"), models=("opus*",))
+    dup = Budget("dup", "machine", Window("lifetime"), limit_tokens=2_000_000)
+    old = Config(None, Path("ledger"), budgets=(opus, dup))
+
+    def told(*budgets: Budget) -> list[str]:
+        return changes(old, replace(old, budgets=budgets))
+
+    assert told(replace(opus, limit=Money.parse("20"))) == ["budget opus: limit_usd $10 → $20", "budget dup removed"]
+    assert told(replace(opus, enforce=True, models=()), dup) == [
+        "budget opus: action warn → enforce, models opus* → none"
+    ]
+    rolling = replace(dup, window=Window("rolling", period_ms=86_400_000), limit_tokens=20_000_000)
+    assert told(opus, rolling) == ["budget dup: window lifetime → in any 24h, limit_tokens 2,000,000 → 20,000,000"]
+    assert told(replace(opus, window=Window("day", zone="Europe/Berlin", at=450)), dup) == [
+        "budget opus: window a day → a day from 07:30 Europe/Berlin"
+    ]
+    many = [replace(opus, name=name) for name in "abcdef"]
+    assert told(opus, dup, *many)[-2:] == ["budget d added", "2 more budgets"]
+
+
+def test_a_limit_is_shown_with_its_separators_its_period_and_where_its_day_begins():
+    def window(kind: str, **more: object) -> str:
+        return window_words(Window(kind, **more))
+
+    assert window("lifetime") == ""
+    assert window("day") == " a day"
+    assert window("day", zone="Asia/Tokyo") == " a day from 00:00 Asia/Tokyo"
+    assert window("week", at=450) == " a week from 07:30 UTC"
+    assert window("month", anchor=15) == " a month from day 15, 00:00 UTC"
+    assert window("rolling", period_ms=5_400_000) == " in any 90m"
+    recent = Budget("recent", "machine", Window("rolling", period_ms=86_400_000), limit_tokens=20_000_000)
+    config = Config(None, Path("ledger"), daily_usd=None, budgets=(recent,))
+    start = Start(config, [("127.0.0.1", 8080)], Path("ca"), "2026-11-29", (), (), by_command=True)
+    assert "  limit    recent (machine): 20,000,000 tokens in any 24h, warns only, never blocks" in start_block(start)
 
 
 def test_while_the_ledger_is_told_of_other_terms_no_call_is_decided():
@@ -122,6 +170,145 @@ def test_terms_that_the_ledger_refuses_do_not_come_into_force_and_calls_go_on():
     asyncio.run(run())
 
 
+class SlowLedger:
+    """A ledger whose answers to `define` the test gives; `told` are the daily limits that it was told of."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Future[None]]] = []
+
+    def define(self, rules: Rules, _origin: str = "") -> Future[None]:
+        answer: Future[None] = Future()
+        self.asked.append((rules.budgets[0].limit.exact(), answer))
+        return answer
+
+    def told(self) -> list[str]:
+        return [limit for limit, answer in self.asked if not answer.cancelled()]
+
+
+def reloader(folder: Path, *, wait_s: float = 0.05) -> tuple[Reloader, SlowLedger, InForce]:
+    ledger, file = SlowLedger(), folder / "lockpin.yaml"
+    file.write_text("daily_usd: 2\n")
+    source = Source(file, file.read_text(), {})
+    config = parse(source.words, file)
+    in_force = InForce(make_terms(config, PriceTable.load(shipped_dir(), {}, {}), ledger))
+    made = Reloader(
+        in_force, ledger, source, check=lambda _: None, take_back=lambda _: None, named="", define_wait_s=wait_s
+    )
+    return made, ledger, in_force
+
+
+def daily(in_force: InForce) -> str:
+    return in_force.terms.config.daily_usd.exact()
+
+
+async def asked(ledger: SlowLedger, count: int) -> Future[None]:
+    end_s = time.monotonic() + processes.PATIENCE_S
+    while len(ledger.asked) < count:
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.01)
+    return ledger.asked[count - 1][1]
+
+
+def test_a_change_that_the_ledger_never_began_with_is_taken_back_and_not_done_later(tmp_path, capsys):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path)
+        (tmp_path / "lockpin.yaml").write_text("daily_usd: 1000\n")
+
+        await made.look()
+
+        assert ledger.asked[0][1].cancelled()
+        assert (ledger.told(), daily(in_force)) == ([], "2")
+        look = asyncio.create_task(made.look())  # it is tried again
+        (await asked(ledger, 2)).set_result(None)
+        await look
+        assert (ledger.told(), daily(in_force)) == (["1000"], "1000")
+
+    asyncio.run(run())
+    assert "the configuration was not reloaded: the ledger does not answer" in capsys.readouterr().out
+
+
+def test_a_change_that_the_ledger_is_busy_with_is_waited_for_however_long_it_takes(tmp_path):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path)
+        (tmp_path / "lockpin.yaml").write_text("daily_usd: 1000\n")
+        look = asyncio.create_task(made.look())
+        answer = await asked(ledger, 1)
+        answer.set_running_or_notify_cancel()
+        await asyncio.sleep(0.2)
+        assert not look.done()
+        await asyncio.wait_for(in_force.steady(), 2 * FREEZE_S)  # and calls are decided meanwhile
+        assert daily(in_force) == "2"
+
+        answer.set_result(None)
+        await look
+
+        assert daily(in_force) == "1000"
+
+    asyncio.run(run())
+
+
+def test_after_a_change_that_failed_halfway_the_terms_in_force_are_told_until_the_ledger_has_them(tmp_path):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path, wait_s=9)
+        (tmp_path / "lockpin.yaml").write_text("daily_usd: 1000\n")
+        look = asyncio.create_task(made.look())
+        (await asked(ledger, 1)).set_exception(LedgerUnavailable("the disk is full"))  # perhaps it has it all the same
+        (await asked(ledger, 2)).set_exception(LedgerUnavailable("the disk is full"))
+        await look
+        (tmp_path / "lockpin.yaml").write_text("daily_usd: 0\n")  # and now a change that cannot be
+        look = asyncio.create_task(made.look())
+        (await asked(ledger, 3)).set_result(None)
+        await look
+        await made.look()
+
+        assert (ledger.told(), daily(in_force)) == (["1000", "2", "2"], "2")
+
+    asyncio.run(run())
+
+
+def test_options_that_were_not_applied_are_taken_back_in_the_ledger_too(tmp_path):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path, wait_s=9)
+        made.set_options({"daily_usd": "1000"})
+        (await asked(ledger, 1)).set_exception(LedgerUnavailable("the disk is full"))
+        (await asked(ledger, 2)).set_result(None)
+        await asyncio.sleep(0.05)
+
+        assert (ledger.told(), daily(in_force)) == (["1000", "2"], "2")
+
+    asyncio.run(run())
+
+
+def test_a_file_that_says_the_same_is_told_to_the_ledger_all_the_same(tmp_path):
+    async def run() -> None:
+        made, ledger, _ = reloader(tmp_path, wait_s=9)
+        (tmp_path / "lockpin.yaml").write_text("# the same\ndaily_usd: 2\n")
+        look = asyncio.create_task(made.look())
+        (await asked(ledger, 1)).set_result(None)
+        await look
+
+        assert ledger.told() == ["2"]
+
+    asyncio.run(run())
+
+
+def test_calls_wait_for_a_change_for_a_moment_only():
+    async def run() -> None:
+        in_force, never = InForce("old"), asyncio.Event()
+        change = asyncio.create_task(in_force.replace("new", never.wait))
+        await asyncio.sleep(0)
+        assert in_force.is_changing
+
+        await asyncio.wait_for(in_force.steady(), 2 * FREEZE_S)
+
+        assert in_force.terms == "old"
+        never.set()
+        await change
+        assert in_force.terms == "new"
+
+    asyncio.run(run())
+
+
 @dataclass
 class Rig:
     origin: processes.Origin
@@ -151,6 +338,11 @@ class Rig:
     def line(self, begins: str) -> str:
         """Wait for a line of ours."""
         return until(lambda: next((x for x in self.proxy.printed().splitlines() if x.startswith(begins)), None))
+
+    def reloaded(self, key: str, value: str) -> str:
+        """Wait for a reload that gave a key this value."""
+        told = re.compile(rf"lockpin: configuration reloaded: (.*; )?{re.escape(key)} \S+ → {re.escape(value)}(;|$)")
+        return until(lambda: next(filter(told.match, self.proxy.printed().splitlines()), None))
 
     def set(self, name: str, value: object) -> None:
         draft = self.place.with_suffix(".new")
@@ -196,7 +388,7 @@ def test_a_lowered_limit_counts_from_the_next_call_and_an_open_one_goes_on(rig):
     until(lambda: rig.proxy.rows("SELECT 1 FROM open_holds"))
 
     rig.write(rig.config(2))
-    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    rig.reloaded("daily_usd", "$2")
     refused = rig.ask()
     gate.touch()
     open_call.join()
@@ -209,11 +401,11 @@ def test_a_lowered_limit_counts_from_the_next_call_and_an_open_one_goes_on(rig):
 
 def test_a_raised_limit_lets_the_next_call_through(rig):
     rig.write(rig.config(1))
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
     assert rig.ask().status == 402
 
     rig.write(rig.config(10))
-    rig.line("lockpin: configuration reloaded: daily_usd $10")
+    rig.reloaded("daily_usd", "$10")
 
     assert rig.ask().status == 200
 
@@ -224,7 +416,7 @@ def test_a_price_that_is_added_is_known(rig):
     fresh = "  brand-new: {input_per_mtok: 1, output_per_mtok: 1, max_output_tokens: 9, context_tokens: 2000}\n"
     rig.write(rig.config(1000, more=fresh))
 
-    assert rig.line("lockpin: configuration reloaded: ").endswith("pricing brand-new")
+    assert rig.line("lockpin: configuration reloaded: ").endswith("pricing: brand-new added")
     assert rig.ask(model="brand-new").status == 200
 
 
@@ -245,20 +437,20 @@ def test_a_bad_file_is_one_line_and_the_old_one_stays_until_it_is_good_again(rig
     assert rig.ask().status == 200
     assert client.call(rig.proxy, "/lockpin/healthz", method="GET").json["faults"] == []
     rig.write(rig.config(1))
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
     assert rig.ask().status == 402
     assert rig.proxy.printed().count("was not reloaded") == 1
 
 
 def test_a_file_that_is_deleted_is_said_once_and_changes_nothing(rig):
     rig.write(rig.config(1))
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
     rig.file.unlink()
 
     assert "lockpin.yaml is gone" in rig.line("lockpin: the configuration was not reloaded: ")
     assert needed(rig.ask()) == (1, 3)
     rig.file.write_text(rig.config(2))
-    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    rig.reloaded("daily_usd", "$2")
     assert needed(rig.ask()) == (2, 3)
     assert rig.proxy.printed().count("is gone") == 1
 
@@ -275,7 +467,7 @@ def test_what_needs_a_restart_applies_nothing_of_the_file(rig, key):
 
 def test_a_file_that_is_empty_for_a_moment_is_not_taken_for_the_defaults(rig):
     rig.write(rig.config(1))
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
 
     with rig.file.open("w") as file:  # truncated, and then written piece by piece
         for line in range(4):
@@ -285,7 +477,7 @@ def test_a_file_that_is_empty_for_a_moment_is_not_taken_for_the_defaults(rig):
             file.write(f"# comment {line}\n")
             file.flush()
         file.write(rig.config(2))
-    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    rig.reloaded("daily_usd", "$2")
 
     assert len(rig.reloads()) == 2
 
@@ -300,9 +492,56 @@ def test_a_change_waits_for_a_ledger_that_is_away(rig):
     assert line.endswith("; it is tried again, and the old configuration stays in force")
     away.rename(rig.proxy.ledger)
 
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
     until(lambda: rig.ask().status == 402)
     assert rig.proxy.printed().count("was not reloaded") == 1
+
+
+def test_a_pipe_in_the_files_place_is_one_line_and_stops_nothing(rig):
+    rig.file.unlink()
+    os.mkfifo(rig.file)
+
+    assert "is a pipe or a device" in rig.line("lockpin: the configuration was not reloaded: ")
+    rig.file.unlink()
+    rig.file.write_text(rig.config(1))
+    rig.reloaded("daily_usd", "$1")
+    assert needed(rig.ask()) == (1, 3)
+    rig.file.unlink()
+    os.mkfifo(rig.file)
+    until(lambda: rig.proxy.printed().count("is a pipe or a device") == 2)
+
+
+def test_while_a_change_waits_for_a_locked_ledger_free_calls_go_on(rig):
+    with contextlib.closing(sqlite3.connect(rig.proxy.ledger, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        rig.write(rig.config(1))
+        slowest_s = 0.0
+        while "was not reloaded" not in rig.proxy.printed():
+            began_s = time.monotonic()
+            assert client.call(rig.proxy, "/anthropic/v1/models", method="GET").status == 200
+            slowest_s = max(slowest_s, time.monotonic() - began_s)
+        lock.execute("COMMIT")
+    assert slowest_s < 1
+    rig.reloaded("daily_usd", "$1")
+    assert needed(rig.ask()) == (1, 3)
+
+
+def test_a_change_that_was_said_not_to_be_applied_is_not_in_force(rig):
+    """While the ledger is locked a limit is raised, and lowered again before the ledger answers."""
+    rig.write(rig.config(2))
+    rig.reloaded("daily_usd", "$2")
+    with contextlib.closing(sqlite3.connect(rig.proxy.ledger, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        waiting = threading.Thread(target=rig.ask)  # stands before the change in the ledger's queue
+        waiting.start()
+        rig.write(rig.config(1000))
+        rig.line("lockpin: the configuration was not reloaded: ")
+        rig.write(rig.config(2))
+        lock.execute("COMMIT")
+    waiting.join()
+    rig.line("lockpin: configuration reloaded: it is as it was")
+
+    assert needed(rig.ask()) == (2, 3)
 
 
 def test_a_file_that_stays_empty_means_the_defaults(rig):
@@ -310,16 +549,16 @@ def test_a_file_that_stays_empty_means_the_defaults(rig):
 
     line = rig.line("lockpin: configuration reloaded: ")
 
-    assert "daily_usd $25" in line
-    assert "pricing dear" in line
-    assert "upstreams api.anthropic.com" in line
+    assert "daily_usd $1000 → $25" in line
+    assert "pricing: dear removed" in line
+    assert "upstreams: api.anthropic.com removed" in line
 
 
 def test_a_file_that_is_touched_is_nothing_to_tell(rig):
     os.utime(rig.file)
     rig.write(rig.config(1000))
     rig.write(rig.config(3))
-    rig.line("lockpin: configuration reloaded: daily_usd $3")
+    rig.reloaded("daily_usd", "$3")
 
     assert len(rig.reloads()) == 1
 
@@ -327,7 +566,7 @@ def test_a_file_that_is_touched_is_nothing_to_tell(rig):
 def test_a_call_sees_the_old_or_the_new_and_never_a_mixture(rig):
     """One file has $1 a day and a dollar a token, the other $2 and two: a call of 3 tokens is short by both."""
     rig.write(rig.config(1))
-    rig.line("lockpin: configuration reloaded: daily_usd $1")
+    rig.reloaded("daily_usd", "$1")
     files = itertools.cycle([rig.config(2, 2 * DOLLAR), rig.config(1)])
     seen, turns = [], 0
     while turns < 5:
@@ -344,15 +583,15 @@ def test_a_call_sees_the_old_or_the_new_and_never_a_mixture(rig):
 
 def test_an_option_that_a_script_sets_is_applied(rig):
     rig.set("lockpin_daily_usd", "2")
-    rig.line("lockpin: configuration reloaded: daily_usd $2")
+    rig.reloaded("daily_usd", "$2")
     assert needed(rig.ask()) == (2, 3)
 
     rig.write(rig.config(50, more="drain: 5s"))  # the option still wins
-    assert rig.line("lockpin: configuration reloaded: drain").endswith("drain 5s")
+    assert rig.reloaded("drain", "5s").endswith(": drain 60s → 5s")
     assert needed(rig.ask()) == (2, 3)
 
     rig.set("lockpin_daily_usd", "")
-    rig.line("lockpin: configuration reloaded: daily_usd $50")
+    rig.reloaded("daily_usd", "$50")
     assert rig.ask().status == 200
 
 
@@ -390,7 +629,7 @@ def test_a_file_that_appears_where_there_was_none_is_read(tmp_path):
         folder.mkdir(parents=True)
         (folder / "lockpin.yaml").write_text("daily_usd: 7\n")
 
-        until(lambda: "lockpin: configuration reloaded: daily_usd $7" in log.read_text())
+        until(lambda: "lockpin: configuration reloaded: daily_usd $25 → $7" in log.read_text())
     finally:
         processes.end(process)
 
@@ -403,7 +642,7 @@ def test_two_proxies_of_one_file_follow_it_both(tmp_path):
     ):
         (home / "lockpin.yaml").write_text("daily_usd: 6\n")
         for proxy in (one, two):
-            until(lambda proxy=proxy: "configuration reloaded: daily_usd $6" in proxy.printed())
+            until(lambda proxy=proxy: "configuration reloaded: daily_usd $5 → $6" in proxy.printed())
 
 
 def test_a_change_that_another_proxy_contradicts_is_refused_until_that_has_ended(tmp_path):
@@ -416,9 +655,9 @@ def test_a_change_that_another_proxy_contradicts_is_refused_until_that_has_ended
             assert str(one.home / "lockpin.yaml") in line
             assert str(two.home / "lockpin.yaml") in line
             assert "configuration reloaded" not in two.printed()
-        os.utime(two.home / "lockpin.yaml")
 
-        until(lambda: "configuration reloaded: daily_usd $6" in two.printed())
+        until(lambda: "configuration reloaded: daily_usd $5 → $6" in two.printed())
+        assert two.printed().count("was not reloaded") == 1
 
 
 def test_a_proxy_that_another_contradicts_does_not_start(tmp_path):
