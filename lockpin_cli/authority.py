@@ -43,9 +43,9 @@ def trust(folder: Path, others: Iterable[Path], node: Path | None = None) -> Tru
     certificate yet, or a file cannot be read or written.
     """
     authority = folder / AUTHORITY
-    if not authority.exists():
-        raise LockpinError(f"there is no CA yet at {authority}; start `lockpin up` once, it makes one")
     try:
+        if not authority.exists():
+            raise LockpinError(f"there is no CA yet at {authority}; start `lockpin up` once, it makes one")
         own = _certificates(authority)
         if not own:
             raise LockpinError(f"{authority} holds no certificate; remove it and start `lockpin up`, it makes one")

@@ -15,6 +15,7 @@ from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
+from lockpin_cli.presence import is_there, need
 from lockpin_cli.rules import Known, account, account_key, known, one_form, refuse_configured
 from lockpin_cli.task import told
 from lockpin_core.budgets import Budget, Standing, account_id
@@ -26,7 +27,7 @@ from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import aligned, said
-from lockpin_core.readers.rulebook import written
+from lockpin_core.readers.rulebook import line, rhythm, written
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
 from lockpin_core.refusals import stamp
 from lockpin_core.windows import Window, kind_text, named, period_text, shown, span_at
@@ -37,6 +38,8 @@ _COLUMNS = (
     *(Column("BUDGET"), Column("KEY"), Column("WINDOW"), Column("ACTION"), Column("SPENT", right=True)),
     *(Column("HELD", right=True), Column("LIMIT", right=True), Column("USED", right=True), Column("RESETS")),
 )
+
+_SHOWN = 3  # raised accounts that an answer names
 
 KeyOption = Annotated[
     str | None,
@@ -61,8 +64,6 @@ def status(
     loaded = load_config(context, config)
     wanted = None if key is None else ":".join(account_key(key))
     there = known(loaded)
-    for note in there.book.notes.values():
-        say(note)
     if budget is not None and budget not in there.book.names():
         raise CommandError(f'no budget "{budget}"; there are {", ".join(there.book.names())}')
     found = [
@@ -70,6 +71,8 @@ def status(
         for standing in _standings(loaded, there.book.rules, utc_now())
         if budget in (None, standing.budget.name) and wanted in (None, key_of(standing))
     ]
+    for note in there.book.notes.values():
+        say(note)
     if key is not None and not found and (unknown := stranger(loaded, *account_key(key))):
         say(unknown)
     show(View(_COLUMNS, _cells(found), statement(found), FIELDS, empty="nothing is spent or held"), form)
@@ -86,7 +89,7 @@ def set_budget(
     period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
     at: Annotated[str | None, typer.Option(metavar="HH:MM", help="When a day, week or month starts.")] = None,
     anchor: Annotated[str | None, typer.Option(metavar="DAY", help="The day on which a month starts, 1 to 31.")] = None,
-    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Else that of the configuration.")] = None,
+    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Else that of the proxy.")] = None,
     limit_usd: Annotated[str | None, typer.Option(metavar="USD", help="What may be spent; none takes it off.")] = None,
     limit_tokens: Annotated[
         str | None, typer.Option(metavar="N", help="Tokens that may be used; none takes it off.")
@@ -129,12 +132,12 @@ def set_budget(
             f"no budget and no task is called so; {ways}, `lockpin task new {shlex.quote(name)} --budget USD` a task",
             param_hint=name,
         )
-    if not given(flags):
-        raise typer.BadParameter("nothing is to be changed; a flag such as --limit-usd 40 is needed", param_hint=name)
+    _refuse_nothing(name, flags)
     before = there.book.find(name) if is_made else None
-    budget = budget_of(name, flags, timezone=loaded.timezone, before=before)
+    zone = there.book.rules.task_default.window.zone  # a proxy's, whatever folder the command is given in
+    budget = budget_of(name, flags, timezone=zone, before=before)
     was = open_admin(loaded).budget_set(budget, who=whoami())
-    print(plain(f"{_changed(budget, was)}{_spent_already(loaded, budget)}"))
+    print(plain(f"{_changed(budget, was)}{_already(loaded, budget)}"))
 
 
 @app.command("rm")
@@ -155,14 +158,17 @@ def remove(
         way = f"; {_task_stays(name)}" if name in there.tasks else ""
         raise CommandError(f'no budget "{name}" was made by command; there is {made}{way}')
     gone = open_admin(loaded).budget_rm(name, who=whoami()).budget
-    print(plain(f'budget "{name}" is out of force: {_line(gone)}; what it has counted stays'))
+    print(plain(f'budget "{name}" is out of force: {line(gone)}; what it has counted stays'))
 
 
 @app.command("raise")
 def raise_limit(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task that has a budget of its own.")],
-    by: Annotated[str, typer.Option(metavar="USD", help="What to add to the limit of the current window.")],
+    by: Annotated[
+        str | None, typer.Option(metavar="USD", help="What to add to the limit of the current window.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back all that was added in the current window.")] = False,
     key: KeyOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -173,16 +179,26 @@ def raise_limit(
     Example: lockpin budget raise task --key task:fix-login --by 2
 
     Example: lockpin budget raise daily --key machine:annas-laptop --by 5 (a machine goes by its host name)
+
+    Example: lockpin budget raise daily --undo
     """
-    more = amount(by, "--by")
+    if (by is None) is not undo:
+        raise typer.BadParameter("--by USD or --undo is needed, one of the two", param_hint="--by")
+    more = None if by is None else amount(by, "--by")
     loaded = load_config(context, config)
-    chosen, subject = account(loaded, name, key, "raise")
-    standing = open_admin(loaded).raise_budget(chosen, subject, more, who=whoami())
-    assert standing.limit is not None, "a limit was raised that is not there"
-    spent, held = said(standing.spent), said(standing.held)
-    until = _until(standing)
-    line = f"{key_of(standing)}: {chosen.name} limit {said(standing.limit)} {until}, spent {spent}, held {held}"
-    print(plain(line + _closed(loaded, chosen, subject)))
+    chosen, subject, note = account(loaded, name, key, "raise")
+    if more is None:
+        need(loaded.ledger)
+        before = _stands(loaded, chosen, subject)
+        after = open_admin(loaded).undo_raises(chosen, subject, who=whoami())
+        limit = f"limit was {_limit(before)}, is {_limit(after)}"
+    else:
+        after = open_admin(loaded).raise_budget(chosen, subject, more, who=whoami())
+        limit = f"limit {_limit(after)} {_until(after)}"
+    words = f"{key_of(after)}: {chosen.name} {limit}, spent {said(after.spent)}, held {said(after.held)}"
+    print(plain(words + _closed(loaded, chosen, subject)))
+    if note is not None:
+        say(note)
 
 
 @app.command()
@@ -199,12 +215,14 @@ def reset(
     Example: lockpin budget reset task --key task:fix-login
     """
     loaded = load_config(context, config)
-    chosen, subject = account(loaded, name, key, "reset")
+    chosen, subject, note = account(loaded, name, key, "reset")
     before, after = open_admin(loaded).reset_budget(chosen, subject, who=whoami())
     limit = "no limit" if after.limit is None else f"limit {said(after.limit)}"
     tokens = f" and {before.spent_tokens:,} tokens" if after.limit_tokens is not None else ""
     counts = f"spent was {said(before.spent)}{tokens} and counts from {said(after.spent)} now"
     print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {said(after.held)}, {limit}"))
+    if note is not None:
+        say(note)
 
 
 def _refuse_two(there: Known, name: str) -> None:
@@ -213,6 +231,12 @@ def _refuse_two(there: Known, name: str) -> None:
     if found is not None:
         ways = f"--scope {found.scope} means the budget, `lockpin task new {shlex.quote(name)} --budget USD` the task"
         raise typer.BadParameter(f"it is a budget and a task; {ways}", param_hint=name)
+
+
+def _refuse_nothing(name: str, flags: Flags) -> None:
+    if not given(flags):
+        ways = ", ".join(f"--{key.replace('_', '-')}" for key in flags if key != "scope")
+        raise typer.BadParameter(f"nothing is to be changed; {ways} can change it", param_hint=name)
 
 
 def _set_task(config: Config, there: Known, name: str, flags: Flags) -> None:
@@ -227,7 +251,7 @@ def _set_task(config: Config, there: Known, name: str, flags: Flags) -> None:
         raise typer.BadParameter("the task has no budget of its own yet; --limit-usd is needed", param_hint=name)
     window = named(before.window, Window("lifetime"))
     if flags["window"] is not None or flags["period"] is not None:
-        window = window_of(flags["window"] or window.kind, flags["period"])
+        window = window_of(window.kind if flags["window"] is None else flags["window"], flags["period"])
     made = open_admin(config).task_new(task_name(name, "NAME"), limit=limit, window=kind_text(window), who=whoami())
     was = "none" if before.limit_nano is None else f"{said(Money(before.limit_nano))}, {_shown(before.window)}"
     again = "; it was closed and is open again" if before.closed else ""
@@ -245,31 +269,47 @@ def _shown(window: str) -> str:
 def _changed(budget: Budget, was: StoredBudget | None) -> str:
     """Say what a budget is now, and what it was."""
     if was is None:
-        return f'budget "{budget.name}" is in force: {_line(budget)}; it enforces from the next call on'
+        return f'budget "{budget.name}" is in force: {line(budget)}; it enforces from the next call on'
     pairs = zip(written(was.budget), written(budget), strict=True)
     changes = [f"{key} was {before}, is {after}" for (key, before), (_, after) in pairs if before != after]
     if not changes:
-        return f'budget "{budget.name}" is just so already: {_line(budget)}'
-    return f'budget "{budget.name}": {"; ".join(changes)}; from the next call on'
+        return f'budget "{budget.name}" is just so already: {line(budget)}'
+    window = rhythm(budget.window)
+    starts = "" if window == shown(budget.window) else f"; it counts by {window}"
+    return f'budget "{budget.name}": {"; ".join(changes)}{starts}; from the next call on'
 
 
-def _line(budget: Budget) -> str:
-    limits = [] if budget.limit is None else [f"limit {said(budget.limit)}"]
-    limits += [] if budget.limit_tokens is None else [f"{budget.limit_tokens:,} tokens"]
-    only = [", ".join(names) for names in (budget.models, budget.providers) if names and names != ("*",)]
-    return ", ".join([budget.scope, shown(budget.window), *limits, *(f"only {names}" for names in only)])
+def _already(config: Config, budget: Budget) -> str:
+    """Say what of a machine's budget is spent already, and for whom raises have the limit elsewhere."""
+    with LedgerReader(config.ledger) as reader:
+        found = reader.standings(Rules((budget,), config.task_default()), now=utc_now())
+    found = [standing for standing in found if standing.budget.name == budget.name]
+    machine = socket.gethostname()
+    if budget.scope == "machine" and machine not in (standing.subject for standing in found):
+        found.append(_stands(config, budget, machine))
+    words = [
+        f"; {key_of(each)} has spent {said(each.spent)} and holds {said(each.held)}"
+        for each in found
+        if budget.scope == "machine" and each.subject == machine and (each.spent or each.held)
+    ]
+    raised = [f"{key_of(each)} limit {_limit(each)} {_until(each)}" for each in found if each.limit != budget.limit]
+    more = [f"{len(raised) - _SHOWN} more"] if len(raised) > _SHOWN else []
+    words += [f"; raised before: {', '.join([*raised[:_SHOWN], *more])}"] if raised else []
+    return "".join(words)
 
 
-def _spent_already(config: Config, budget: Budget) -> str:
-    """Say what of a machine's budget is spent already, where something is."""
-    if budget.scope != "machine":
-        return ""
-    payers, rules = Payers(config.task.default, socket.gethostname()), Rules((budget,), config.task_default())
-    standings = open_admin(config).standings(rules, payers, now=utc_now())
-    found = next(standing for standing in standings if standing.budget.name == budget.name)
-    if not found.spent and not found.held:
-        return ""
-    return f"; {key_of(found)} has spent {said(found.spent)} and holds {said(found.held)}"
+def _stands(config: Config, budget: Budget, subject: str) -> Standing:
+    """Show one account as it stands, whether or not it was ever used."""
+    payers = Payers(subject, subject)  # its scope takes the one that counts
+    rules = Rules((), budget) if budget.own else Rules((budget,), config.task_default())
+    with LedgerReader(config.ledger) as reader:
+        found = reader.standings(rules, payers, now=utc_now())
+    return next(standing for standing in found if standing.budget.name == budget.name)
+
+
+def _limit(standing: Standing) -> str:
+    assert standing.limit is not None, "a limit was raised that is not there"
+    return said(standing.limit)
 
 
 def _until(standing: Standing) -> str:
@@ -290,7 +330,7 @@ def _closed(config: Config, budget: Budget, subject: str) -> str:
 
 def _standings(config: Config, rules: Rules, now: datetime) -> list[Standing]:
     """Give every account with something spent or held, this machine's and tasks with a limit also at zero."""
-    if not config.ledger.exists():
+    if not is_there(config.ledger):
         return [_untouched(budget, now) for budget in rules.budgets if budget.scope == "machine"]
     with LedgerReader(config.ledger) as reader:
         found = {standing.account: standing for standing in reader.standings(rules, now=now)}
@@ -322,7 +362,7 @@ def _cells(standings: Sequence[Standing]) -> list[list[str]]:
     limits = aligned([standing.limit for standing in standings], up=False)
     return [
         [
-            standing.budget.name, key_of(standing), shown(standing.budget.window), _action(standing),
+            standing.budget.name, key_of(standing), rhythm(standing.budget.window), _action(standing),
             *_amounts(standing, amounts), _percent(standing),
             "-" if standing.span.end is None else stamp(standing.span.end),
         ]

@@ -12,8 +12,9 @@ import typer
 
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
+from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show
+from lockpin_cli.presence import is_there
 from lockpin_core.clock import utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
@@ -39,7 +40,10 @@ def calls(
         str | None, typer.Option(metavar="GLOB", help="Only calls that asked for such a model, or got it.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere.")
+        int | None,
+        typer.Option(
+            min=1, max=LIMIT_MAX, help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere."
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
@@ -56,7 +60,7 @@ def calls(
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
     with ExitStack() as stack:
         found: Iterator[CallRow] = iter(())
-        if loaded.ledger.exists():
+        if is_there(loaded.ledger):
             reader = stack.enter_context(LedgerReader(loaded.ledger))
             found = reader.calls(since=start, task=named, model=model, limit=wanted)
         first = next(found, None)
@@ -90,5 +94,9 @@ def _note(call: CallRow) -> str:
     if call.state == "none":
         return f"{call.code} ×{call.count}" if call.count > 1 else str(call.code)
     notes = ["(est.)" if call.estimated else "", call.reason or "", "failed" if call.failed else ""]
-    notes += ["over hold" if call.over_hold else "", "" if call.priced else "no price", *call.corrections]
+    notes += [
+        "over hold" if call.over_hold else "",
+        "" if call.priced else "no price",
+        *(each.code for each in call.corrections),
+    ]
     return " ".join(dict.fromkeys(note for note in notes if note))

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from lockpin_cli.output import plain
+from lockpin_cli.presence import is_there
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
@@ -39,7 +40,7 @@ def stranger(config: Config, scope: str, subject: str) -> str | None:
     if subject == (config.task.default if scope == "task" else socket.gethostname()):
         return None
     known: list[str] = []
-    if config.ledger.exists():
+    if is_there(config.ledger):
         with LedgerReader(config.ledger) as reader:
             known = reader.tasks() if scope == "task" else reader.machines()
     if subject in known:
@@ -53,7 +54,7 @@ def stranger(config: Config, scope: str, subject: str) -> str | None:
 def find_call(ledger: Path, call: str, task: str | None = None) -> CallRow:
     """Find the call of an id, of the beginning of one, or the newest as "last". Raises CommandError."""
     found = None
-    if ledger.exists():
+    if is_there(ledger):
         with LedgerReader(ledger) as reader:
             found = reader.call(call.strip(), task=task) or _begun(reader, call.strip(), task)
     if found is None:
@@ -65,7 +66,7 @@ def find_call(ledger: Path, call: str, task: str | None = None) -> CallRow:
 
 def _taken_out(ledger: Path) -> str:
     """Say up to when rows were taken out, since that may be why a call is not found."""
-    gone = pruned(ledger) if ledger.exists() else None
+    gone = pruned(ledger) if is_there(ledger) else None
     return "" if gone is None else f"; calls up to {stamp(gone.last_at)} were taken out by `lockpin ledger prune`"
 
 
@@ -79,7 +80,8 @@ def _begun(reader: LedgerReader, beginning: str, task: str | None) -> CallRow | 
 
 
 def open_admin(config: Config) -> SqliteAdmin:
-    """Give the commands' side of the ledger."""
+    """Give the commands' side of the ledger; it makes one where there is none yet, and none where one is gone."""
+    is_there(config.ledger)
     return SqliteAdmin(config.ledger, clock=utc_now, new_id=new_id)
 
 

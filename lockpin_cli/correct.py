@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from lockpin_cli.changes import find_call, open_admin, whoami
-from lockpin_cli.inputs import amount, load_config
+from lockpin_cli.inputs import cost, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import plain
 from lockpin_core.budgets import Standing
+from lockpin_core.clock import utc_now
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.protocol import Corrected
-from lockpin_core.money import ZERO, Money
+from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
 from lockpin_core.readers.statement import key_of
+from lockpin_core.refusals import stamp
 
 REASON_MAX = 500  # characters
 
@@ -37,18 +40,14 @@ def correct(
 
     Example: lockpin correct last --usd 0.42 --reason "the provider's invoice"
     """
-    cost = _cost(usd)
+    paid = cost(usd, "--usd")
     words = _reason(reason)
     loaded = load_config(context, config)
     found = find_call(loaded.ledger, call)
     _refuse_unheld(found)
-    done = open_admin(loaded).correct(found.id, cost, reason=words, who=whoami())
-    print(plain(f"{_difference(done)}; {', '.join(map(_standing, done.standings))}"))
-
-
-def _cost(text: str) -> Money:
-    """Read an amount of dollars, zero too. Wrong use otherwise."""
-    return ZERO if text.strip("0") in ("", ".") and "0" in text else amount(text, "--usd")
+    done = open_admin(loaded).correct(found.id, paid, reason=words, who=whoami())
+    now = utc_now()
+    print(plain(f"{_difference(done)}; {', '.join(_standing(each, now) for each in done.standings)}"))
 
 
 def _reason(text: str) -> str:
@@ -73,6 +72,9 @@ def _difference(done: Corrected) -> str:
     return f"call {done.call_id}: ${done.before.exact()} before, ${done.after.exact()} now ({sign}${size})"
 
 
-def _standing(standing: Standing) -> str:
+def _standing(standing: Standing, now: datetime) -> str:
+    """Say how an account of the call stands, and of which window it is where that is over."""
     limit = "" if standing.limit is None else f" of {said(standing.limit)}"
-    return f"{key_of(standing)}: {standing.budget.name} spent {said(standing.spent)}{limit}"
+    start, end = standing.span.start, standing.span.end
+    over = "" if start is None or end is None or now < end else f" in the window from {stamp(start)} to {stamp(end)}"
+    return f"{key_of(standing)}: {standing.budget.name} spent {said(standing.spent)}{limit}{over}"

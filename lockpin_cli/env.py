@@ -18,6 +18,7 @@ from lockpin_cli.changes import task_name
 from lockpin_cli.inputs import load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import say
+from lockpin_cli.presence import is_there
 from lockpin_core.config import Config
 from lockpin_core.errors import LockpinError
 from lockpin_core.ledger.reader import LedgerReader
@@ -118,7 +119,7 @@ def _task_note(config: Config, task: str | None) -> str | None:
         return None
     name, terms = task_name(task, "--task"), None
     try:
-        if config.ledger.exists():
+        if is_there(config.ledger):
             with LedgerReader(config.ledger) as reader:
                 terms = reader.task_terms().get(name)
     except LockpinError as error:

@@ -37,6 +37,9 @@ def budget_of(name: str, flags: Flags, *, timezone: str, before: Budget | None =
     for key, kinds in KINDS_WITH.items():
         if flags.get(key) is None and not (isinstance(kind, Text) and kind.text in kinds):
             entries.pop(key, None)  # it was of the window before
+    if isinstance(kind, Text) and kind.text == "rolling" and "period" not in entries:
+        words = "a rolling window needs --period: 1h to 2160h, such as --period 24h, is allowed"
+        raise typer.BadParameter(words, param_hint="--window")
     fixed: dict[str, Node] = {"name": Text(place, name, plain=False), "action": Text(place, "enforce")}
     try:
         return read_budget(Table(place, entries | fixed), timezone)
@@ -46,7 +49,8 @@ def budget_of(name: str, flags: Flags, *, timezone: str, before: Budget | None =
 
 def window_of(window: str | None, period: str | None) -> Window:
     """Read a task's `--window` and `--period`. Wrong use otherwise."""
-    flags = {"scope": "task", "limit_tokens": "1", "window": window or "lifetime", "period": period}
+    kind = "lifetime" if window is None else window
+    flags = {"scope": "task", "limit_tokens": "1", "window": kind, "period": period}
     return budget_of("task", flags, timezone="UTC").window
 
 

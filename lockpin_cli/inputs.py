@@ -11,10 +11,15 @@ from pathlib import Path
 import typer
 
 from lockpin_cli.options import config_path
+from lockpin_core import config_values as values
 from lockpin_core.config import Config, load
+from lockpin_core.config_yaml import Text, Where
+from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
 
 _AGO = re.compile(r"([0-9]{1,9})(m|h|d|w)")
+_NO_LIMIT = ("none", "null", "unlimited")
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # no call is older
 _STEP = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -28,23 +33,31 @@ def instant(text: str, name: str, now: datetime) -> datetime:
     ago = _AGO.fullmatch(text)
     try:
         if ago is not None:
-            return now - int(ago[1]) * _STEP[ago[2]]
-        read = datetime.fromisoformat(text)
-        return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).astimezone(UTC)
+            found = now - int(ago[1]) * _STEP[ago[2]]
+        else:
+            read = datetime.fromisoformat(text)
+            found = (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).astimezone(UTC)
+        if found < _FIRST:
+            raise ValueError(text)
+        return found
     except (ValueError, OverflowError):
-        allowed = "a length such as 30m, 24h, 7d or 4w, or a date such as 2026-10-22, is allowed"
+        allowed = "a length such as 30m, 24h, 7d or 4w, or a date from 1970 on, such as 2026-10-22, is allowed"
         raise typer.BadParameter(f'"{text}": {allowed}', param_hint=name) from None
 
 
 def amount(text: str, name: str) -> Money:
-    """Read a positive amount of dollars."""
-    allowed = "a positive amount of dollars such as 5 or 0.25 is allowed"
-    if text.lower() in ("none", "null", "unlimited"):
-        allowed += "; a task without a limit of its own needs no budget"
+    """Read a positive amount of dollars, as the configuration reads its own."""
+    more = "; a task without a limit of its own needs no budget" if text.lower() in _NO_LIMIT else ""
+    return _dollars(values.amount, text, name, more)
+
+
+def cost(text: str, name: str) -> Money:
+    """Read an amount of dollars that may be nothing."""
+    return _dollars(values.cost, text, name)
+
+
+def _dollars(read: values.Reader[Money], text: str, name: str, more: str = "") -> Money:
     try:
-        money = Money.parse(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text, re.ASCII) else None
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}; {allowed}", param_hint=name) from None
-    if money is None or money.nano <= 0:
-        raise typer.BadParameter(f'"{text}": {allowed}', param_hint=name)
-    return money
+        return read(Text(Where("flag", None, name), text.strip(), plain=False))
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error}{more}") from None

@@ -1,8 +1,9 @@
-"""`lockpin ledger`: a copy of the books, their space, and their age."""
+"""`lockpin ledger`: a copy of the books, what was changed in them, their space, and their age."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +13,22 @@ import typer
 
 from lockpin_cli.changes import whoami
 from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import ConfigOption, new_app
-from lockpin_cli.output import plain, say
+from lockpin_cli.options import ConfigOption, SinceOption, new_app
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
+from lockpin_cli.presence import is_there, need
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger import maintain
 from lockpin_core.ledger.maintain import Progress
 from lockpin_core.ledger.prune import Plan, plan
 from lockpin_core.ledger.prune import prune as take_out
+from lockpin_core.ledger.reader import Event, LedgerReader
+from lockpin_core.readers.events import BOOKKEEPING, FIELDS, record
 from lockpin_core.refusals import stamp
 
-app = new_app("Back the ledger up, take old rows out, give space back.\n\nExample: lockpin ledger backup")
+app = new_app("Back up, list changes, take old rows out, give space back.\n\nExample: lockpin ledger backup")
 
+_EVENT_COLUMNS = (Column("AT"), Column("WHO"), Column("LOOSENS"), Column("WHAT"))
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -31,7 +36,7 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 def backup(
     context: typer.Context,
     dest: Annotated[
-        Path | None, typer.Argument(metavar="[DEST]", help="A new file, or a folder; else beside the ledger.")
+        str | None, typer.Argument(metavar="[DEST]", help="A new file, or a folder; else beside the ledger.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -39,8 +44,8 @@ def backup(
 
     Example: lockpin ledger backup /media/disk/lockpin.sqlite3
     """
-    ledger = _there(load_config(context, config).ledger)
-    wanted = None if dest is None else dest.expanduser().absolute()
+    ledger = need(load_config(context, config).ledger)
+    wanted = None if dest is None else _destination(dest)
     with _bar("pages") as progress:
         made = maintain.backup(ledger, wanted, now=utc_now(), new_id=new_id, progress=progress)
     if made.verdict.wrong is not None:
@@ -54,7 +59,7 @@ def vacuum(context: typer.Context, config: ConfigOption = None) -> None:
 
     Example: lockpin ledger vacuum
     """
-    ledger = _there(load_config(context, config).ledger)
+    ledger = need(load_config(context, config).ledger)
     done = maintain.vacuum(ledger, new_id=new_id)
     given = max(done.before_bytes - done.after_bytes, 0)
     print(plain(f"vacuumed: {_size(given)} given back, {_size(done.after_bytes)} left in {ledger}"))
@@ -77,13 +82,14 @@ def prune(
     Example: lockpin ledger prune --before 180d
     """
     since = instant(before, "--before", utc_now())
-    ledger = _there(load_config(context, config).ledger)
+    ledger = need(load_config(context, config).ledger)
     wanted = plan(ledger, since)
+    if wanted.count == 0:
+        why = f": {wanted.kept}" if wanted.kept else ""
+        print(plain(f"no rows from before {stamp(since)} can be taken out of {ledger}{why}"))
+        return
     if wanted.kept:
         say(wanted.kept)
-    if wanted.count == 0:
-        print(plain(f"no rows from before {stamp(since)} can be taken out of {ledger}"))
-        return
     if not yes:
         _ask(ledger, wanted)
     with _bar("rows") as progress:
@@ -92,18 +98,55 @@ def prune(
                 " their space back"))  # fmt: skip
 
 
+@app.command("events")
+def list_events(
+    context: typer.Context,
+    since: SinceOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also what the ledger notes for itself, account by account and call by call.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """List what was changed, by whom and when, newest last: limits, tasks, rows taken out.
+
+    Example: lockpin ledger events --since 7d --format json
+    """
+    start = None if since is None else instant(since, "--since", utc_now())
+    ledger = load_config(context, config).ledger
+    with contextlib.ExitStack() as stack:
+        found: Iterator[Event] = iter(())
+        if is_there(ledger):
+            found = stack.enter_context(LedgerReader(ledger)).events(since=start)
+        records = (record(event) for event in found if every or event.code not in BOOKKEEPING)
+        if form is not Format.TABLE:
+            show(View((), (), records, FIELDS), form)
+            return
+        cells = [
+            [str(each["at"]), str(each["who"] or "-"), "yes" if each["loosens"] else "-", str(each["what"])]
+            for each in records
+        ]
+        empty = f"nothing was changed {'since then ' if start else 'yet '}in {ledger}"
+        show(View(_EVENT_COLUMNS, cells, (), FIELDS, empty=empty), form)
+
+
+def _destination(text: str) -> Path:
+    """Read where a backup is to be: a file, or a folder that is there. Raises CommandError for a folder that is not."""
+    path = Path(text).expanduser().absolute()
+    try:
+        if text.endswith(os.sep) and not path.is_dir():
+            raise CommandError(f"there is no folder {path}; make it, or name a file in a folder that is there")
+    except OSError as error:
+        raise CommandError(f"the backup {path} cannot be written: {error.strerror}; name another place") from error
+    return path
+
+
 def _ask(ledger: Path, wanted: Plan) -> None:
     """Let a person say whether it is to be; nobody at a terminal: it is not."""
     words = f"{_rows(wanted.count)} up to {_until(wanted)} would be taken out of {ledger} for good"
     if not sys.stdin.isatty():
         raise CommandError(f"{words}; --yes does it")
     typer.confirm(plain(f"{words}. Do it?"), abort=True, err=True)
-
-
-def _there(ledger: Path) -> Path:
-    if not ledger.exists():
-        raise CommandError(f"no ledger yet at {ledger}; the first `lockpin up` makes it")
-    return ledger
 
 
 @contextlib.contextmanager

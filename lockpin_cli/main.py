@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lockpin_cli import streams
 from lockpin_cli.options import ConfigOption
 from lockpin_core.errors import LockpinError
 
@@ -31,7 +32,7 @@ COMMANDS = {
     "correct": "Say what a call really cost.",
     "prices": "Show the prices in use.",
     "verify": "Prove the ledger, or name the first row that is wrong.",
-    "ledger": "Back the ledger up, take old rows out, give space back.",
+    "ledger": "Back up, list changes, take old rows out, give space back.",
     "validate": "Check lockpin.yaml without starting anything.",
 }
 
@@ -100,13 +101,17 @@ def main() -> None:
     """Run one command and end the process with its status."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that leaves, such as head, ends us without a word
+    is_for_eval = _is_for_eval(sys.argv[1:])
+    streams.prepare(escape=not is_for_eval)
     try:
         _check_words(sys.argv[1:])
         status = app(prog_name="lockpin", standalone_mode=False)
+        streams.finish("done, but ")
     except Exception as error:
         status = _fault(error)
-        if _is_for_eval(sys.argv[1:]):
+        if is_for_eval:
             print("false")  # `eval "$(lockpin env)" && agent` must not go on without the cap
+    streams.close()
     sys.exit(status if isinstance(status, int) else 0)
 
 

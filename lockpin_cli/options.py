@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+LIMIT_MAX = 10**9  # of `--limit`: more rows than any list has
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="The configuration to use instead of the one that is found."),

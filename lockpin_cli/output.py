@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import sys
@@ -79,7 +80,8 @@ def plain(text: str) -> str:
 def say(words: str) -> None:
     """Say one line on standard error, where it is in no program's way."""
     line = plain(" ".join(words.split()))
-    print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # what cannot be said there must not undo what is done
+        print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
 
 
 def _show_table(view: View) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import ConfigOption, SinceOption, new_app
+from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, show
+from lockpin_cli.presence import is_there
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.ledger.reader import LedgerReader
@@ -44,7 +45,10 @@ def report(
     by: Annotated[Group, typer.Option(help="What to add up by; days are those of `timezone`.")] = Group.TASK,
     since: SinceOption = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help=f"How many, dearest first; else {_TABLE_ROWS} in a table, all elsewhere.")
+        int | None,
+        typer.Option(
+            min=1, max=LIMIT_MAX, help=f"How many, dearest first; else {_TABLE_ROWS} in a table, all elsewhere."
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     plot: Annotated[bool, typer.Option("--plot", hidden=True)] = False,
@@ -65,7 +69,7 @@ def report(
 
 def _read(config: Config, by: str, since: datetime | None, now: datetime, limit: int) -> Report:
     ledger = config.ledger
-    if not ledger.exists():
+    if not is_there(ledger):
         return Report(since, now, by, [], NOTHING, [], str(ledger))
     with LedgerReader(ledger) as reader, reader.at_once():
         rows = ordered(reader.totals(by, since=since, zone=config.timezone, limit=limit), by)

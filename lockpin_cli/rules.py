@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import typer
 
 from lockpin_cli.changes import stranger, task_name
-from lockpin_cli.output import say
+from lockpin_cli.presence import is_there
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config, content
 from lockpin_core.config_budgets import DAILY, OWN, budget_lines
@@ -38,7 +38,7 @@ class Known:
 def known(config: Config) -> Known:
     """Read what is in force and which tasks there are."""
     configured = Rules(config.all_budgets(), config.task_default())
-    if not config.ledger.exists():
+    if not is_there(config.ledger):
         sources = {budget.name: CONFIG for budget in (*configured.budgets, configured.task_default)}
         return Known(Rulebook(configured, sources, {}), {})
     with RuleReader(config.ledger) as reader:
@@ -81,21 +81,20 @@ def account_key(text: str) -> tuple[str, str]:
     return scope, task_name(subject, "--key") if scope == "task" else subject
 
 
-def account(config: Config, name: str, key: str | None, verb: str) -> tuple[Budget, str]:
+def account(config: Config, name: str, key: str | None, verb: str) -> tuple[Budget, str, str | None]:
     """Find the one account that a budget or task and `--key` mean. Wrong use where the words may mean two.
 
-    `verb` is the command's, for the ways out. Raises CommandError where there is no such account.
+    `verb` is the command's, for the ways out. With it comes what of the budget's configuration is not in force, to be
+    said when all is done. Raises CommandError where there is no such account.
     """
     there, name = known(config), one_form(name)
     note = there.book.notes.get(name)
     if note is not None and there.book.find(name) is None:
         raise CommandError(note)
     budget, subject = _meant(there, name, None if key is None else account_key(key), verb)
-    if note is not None:
-        say(note)
     if unknown := stranger(config, budget.scope, subject):
         raise CommandError(unknown)
-    return budget, subject
+    return budget, subject, note
 
 
 def _meant(known: Known, name: str, key: tuple[str, str] | None, verb: str) -> tuple[Budget, str]:

@@ -12,7 +12,11 @@ from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
+from lockpin_cli.presence import is_there
+from lockpin_core.clock import utc_now
+from lockpin_core.config import Config
 from lockpin_core.ledger.protocol import TaskInfo
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import aligned, dollars, said
 from lockpin_core.refusals import stamp
 from lockpin_core.windows import Window, kind_text, named, period_text, shown
@@ -69,7 +73,7 @@ def list_tasks(context: typer.Context, form: FormatOption = Format.TABLE, config
     Example: lockpin task list --format json
     """
     loaded = load_config(context, config)
-    show(_view(open_admin(loaded).tasks() if loaded.ledger.exists() else []), form)
+    show(_view(_tasks(loaded)), form)
 
 
 @app.command()
@@ -81,10 +85,17 @@ def close(context: typer.Context, name: NameArgument, config: ConfigOption = Non
     name = task_name(name, "NAME")
     loaded = load_config(context, config)
     admin = open_admin(loaded)
-    before = [task for task in admin.tasks() if task.name == name and task.closed] if loaded.ledger.exists() else []
+    before = [task for task in _tasks(loaded) if task.name == name and task.closed]
     closed = before[0] if before else admin.task_close(name, who=whoami())
     state = "was closed already" if before else "is closed"
-    print(f'task "{closed.name}" {state}: spent {said(closed.spent)}, held {said(closed.held)}')
+    print(plain(f'task "{closed.name}" {state}: spent {said(closed.spent)}, held {said(closed.held)}'))
+
+
+def _tasks(config: Config) -> Sequence[TaskInfo]:
+    if not is_there(config.ledger):
+        return []
+    with LedgerReader(config.ledger) as reader:
+        return reader.task_infos(now=utc_now())
 
 
 def _view(tasks: Sequence[TaskInfo]) -> View:

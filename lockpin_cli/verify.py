@@ -14,6 +14,7 @@ import typer
 from lockpin_cli.inputs import load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import plain
+from lockpin_cli.presence import need
 from lockpin_core.errors import CommandError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.verify import Finding, Progress, Verdict
@@ -41,9 +42,7 @@ def verify(
 
     Works while the proxy runs. Example: lockpin verify --format json
     """
-    ledger = load_config(context, config).ledger
-    if not ledger.exists():
-        raise CommandError(f"no ledger yet at {ledger}, so there is nothing to verify; the first `lockpin up` makes it")
+    ledger = need(load_config(context, config).ledger, ", so there is nothing to verify")
     with _progress() as progress:
         verdict = check(ledger, progress)
     if form is Form.JSON:

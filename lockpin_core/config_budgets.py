@@ -22,16 +22,17 @@ from lockpin_core.config_values import (
     whole,
     zone,
 )
-from lockpin_core.config_yaml import Items, Node, Table, Text, shown
+from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.money import Money
 from lockpin_core.windows import KINDS, MAX_PERIOD_MS, MIN_PERIOD_MS, Window
 
 DAILY, OWN = "daily", "task"  # names that `daily_usd` and a task's own budget take
 
 _SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
+_UNBUILT = ("users", "groups", "rings", "projects", "tags")
 _KEYS = (
     *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", "models", "providers", "timezone"),
-    *("users", "groups", "rings", "projects", "tags", "at", "anchor", "period"),
+    *("at", "anchor", "period", *_UNBUILT),
 )
 KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
 _scope = built(one_of(*_SCOPES), "task", "machine")
@@ -55,7 +56,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str) -> tuple[Budget, ...]:
     taken = {DAILY: "the budget of daily_usd", OWN: "every task's own budget"}
     budgets: list[Budget] = []
     for node in nodes:
-        keys = section(node, _KEYS)
+        keys = section(node, _KEYS, unbuilt=_UNBUILT)
         budget = _budget(keys, timezone)
         if budget.name in taken:
             place = keys.entries["name"].where
@@ -67,7 +68,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str) -> tuple[Budget, ...]:
 
 def read_budget(node: Node, timezone: str) -> Budget:
     """Read one budget, whatever its name. Raises ConfigError."""
-    return _budget(section(node, _KEYS), timezone)
+    return _budget(section(node, _KEYS, unbuilt=_UNBUILT), timezone)
 
 
 def budget_lines(tree: Table) -> dict[str, int]:
@@ -101,7 +102,8 @@ def _budget(keys: Section, timezone: str) -> Budget:
         providers=keys.get("providers", _texts, ()),
     )
     if budget.limit is None and budget.limit_tokens is None:
-        raise keys.where.error("has no limit; limit_usd, limit_tokens or both are allowed")
+        names = (_called(keys.where, name) for name in ("limit_usd", "limit_tokens"))
+        raise keys.where.error(f"has no limit; {', '.join(names)} or both are allowed")
     return budget
 
 
@@ -110,10 +112,14 @@ def _window(keys: Section, timezone: str) -> Window:
     for key, kinds in KINDS_WITH.items():
         node = keys.entries.get(key)
         if node is not None and kind not in kinds and not (isinstance(node, Text) and node.is_null):
-            raise node.where.error(f"is {shown(node)} beside window: {kind}; {key} is allowed beside {_either(kinds)}")
+            beside = (
+                f"{_set_to(node.where, 'window', kind)}; {_called(node.where, key)} is allowed beside {_either(kinds)}"
+            )
+            raise node.where.error(f"is {shown(node)} beside {beside}")
     period_ms = keys.get("period", optional(_period), None)
     if kind == "rolling" and period_ms is None:
-        raise keys.where.error("has window: rolling and no period; a period from 1h to 2160h, such as 24h, is allowed")
+        has, period = _set_to(keys.where, "window", kind), _called(keys.where, "period")
+        raise keys.where.error(f"has {has} and no {period}; a period from 1h to 2160h, such as 24h, is allowed")
     return Window(
         kind,
         keys.get("timezone", zone, timezone),
@@ -127,6 +133,15 @@ def _either(words: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def _called(where: Where, key: str) -> str:
+    """Name a key as it is given there: in a file, or, where no line is, by a flag of a command."""
+    return key if where.line is not None else f"--{key.replace('_', '-')}"
+
+
+def _set_to(where: Where, key: str, value: str) -> str:
+    return f"{_called(where, key)}{':' if where.line is not None else ''} {value}"
+
+
 def _check_not_built(keys: Section) -> None:
-    for key in ("users", "groups", "rings", "projects", "tags"):
+    for key in _UNBUILT:
         keys.empty(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -22,9 +22,14 @@ type Reader[T] = Callable[[Node], T]
 
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_ALIKE = 0.6  # of difflib: from there on a key is taken for another
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WALL = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _MAX_INT = 2**63 - 1  # what the ledger stores
+_LEAST_SHARE = Decimal("1e-9")
+# Files among the system's zones that are none: this machine's own, and those that count leap seconds or are copies.
+_NO_ZONES = ("localtime", "posixrules", "Factory")
+_NO_ZONE_FOLDERS = ("posix/", "right/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +79,27 @@ class Section:
 
 
 def section(
-    node: Node, keys: tuple[str, ...], *, path: str = "", options: Mapping[str, Text] = MappingProxyType({})
+    node: Node,
+    keys: tuple[str, ...],
+    *,
+    path: str = "",
+    options: Mapping[str, Text] = MappingProxyType({}),
+    unbuilt: Collection[str] = (),
 ) -> Section:
-    """Open a mapping that may hold these keys. Unknown keys and a key in two spellings are errors."""
+    """Open a mapping that may hold these keys. Unknown keys and a key in two spellings are errors.
+
+    `unbuilt` are keys among them that no error names as allowed.
+    """
+    built_keys = [key for key in keys if key not in unbuilt]
     if isinstance(node, Text) and node.is_null:
         return Section(node.where, {}, path, options)
     if not isinstance(node, Table):
-        raise wrong(node, f"a mapping of {', '.join(keys)} is allowed")
+        raise wrong(node, f"a mapping of {', '.join(built_keys)} is allowed")
     entries: dict[str, Node] = {}
     for spelled, entry in node.entries.items():
         key = folded(spelled)
         if key not in keys:
-            raise entry.where.error(f"is {shown(entry)}, but there is no such key; {_allowed_keys(key, keys)}")
+            raise entry.where.error(f"is {shown(entry)}, but there is no such key; {_allowed_keys(key, built_keys)}")
         if key in entries:
             first = entries[key].where
             raise entry.where.error(f"is {shown(entry)}, and line {first.line} says {key} too; one spelling is allowed")
@@ -153,15 +167,12 @@ def truth(node: Node) -> bool:
 
 def amount(node: Node) -> Money:
     """Read dollars: positive, at most nine decimals."""
-    allowed = "a positive amount is allowed"
-    words = _scalar(node, allowed)
-    try:
-        money = Money.parse(words) if _NUMBER.fullmatch(words) else None
-    except ValueError as error:
-        raise wrong(node, f"{allowed}, with at most nine decimals and below 9.2 billion") from error
-    if money is None or money.nano <= 0:
-        raise wrong(node, allowed)
-    return money
+    return _money(node, 1, "a positive amount is allowed")
+
+
+def cost(node: Node) -> Money:
+    """Read what something has cost: as an amount, and it may be nothing."""
+    return _money(node, 0, "an amount of 0 or more is allowed")
 
 
 def whole(low: int, high: int = _MAX_INT) -> Reader[int]:
@@ -185,6 +196,8 @@ def ratio(node: Node) -> str:
     words = _scalar(node, allowed)
     if not _NUMBER.fullmatch(words) or len(words) > 12 or not 0 < Decimal(words) <= 1:
         raise wrong(node, allowed)
+    if Decimal(words) < _LEAST_SHARE or Decimal(words) % _LEAST_SHARE:
+        raise wrong(node, f"{allowed}, with at most nine decimals")
     return f"{Decimal(words).normalize():f}"
 
 
@@ -212,7 +225,9 @@ def duration_within(low_ms: int, high_ms: int, allowed: str) -> Reader[int]:
 
 def wall_minutes(node: Node) -> int:
     """Read a time of day into minutes after midnight: "06:30" is 390."""
-    allowed = 'a time of day from "00:00" to "23:59", in quotes, is allowed'
+    allowed = "a time of day from 00:00 to 23:59 is allowed"
+    if node.where.line is not None:  # YAML takes 06:30 for a number
+        allowed = 'a time of day from "00:00" to "23:59", in quotes, is allowed'
     match = _WALL.fullmatch(_scalar(node, allowed))
     if match is None:
         raise wrong(node, allowed)
@@ -224,6 +239,8 @@ def zone(node: Node) -> str:
     allowed = "a time zone such as UTC or Europe/Berlin is allowed"
     name = _scalar(node, allowed)
     try:
+        if name in _NO_ZONES or name.startswith(_NO_ZONE_FOLDERS):
+            raise ValueError(name)
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: "Europe" is a folder of zones
         raise wrong(node, allowed) from error
@@ -265,6 +282,17 @@ def keyed[T](read: Reader[T]) -> Reader[dict[str, T]]:
     return read_all
 
 
+def _money(node: Node, least: int, allowed: str) -> Money:
+    words = _scalar(node, allowed)
+    try:
+        money = Money.parse(words) if _NUMBER.fullmatch(words) else None
+    except ValueError as error:
+        raise wrong(node, f"{allowed}, with at most nine decimals and below 9.2 billion") from error
+    if money is None or money.nano < least:
+        raise wrong(node, allowed)
+    return money
+
+
 def _duration_ms(node: Node, allowed: str) -> int:
     match = _DURATION.fullmatch(_scalar(node, allowed))
     if match is None:
@@ -278,6 +306,15 @@ def _scalar(node: Node, allowed: str) -> str:
     return node.text
 
 
-def _allowed_keys(key: str, keys: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(key, keys, 1)
-    return f"did you mean {near[0]}?" if near else f"allowed are {', '.join(keys)}"
+def _allowed_keys(key: str, keys: Sequence[str]) -> str:
+    """Name the key that is meant, by its whole or by its beginning: "dayly" is `daily_usd`; else all of them."""
+    best = max(keys, key=lambda known: max(_likeness(key, known)), default=None)
+    if best is not None and max(_likeness(key, best)) >= _ALIKE:
+        return f"did you mean {best}?"
+    return f"allowed are {', '.join(keys)}"
+
+
+def _likeness(key: str, known: str) -> tuple[float, float]:
+    """Say how much a key is like a known one, and like the words of it that have its length."""
+    beginning = "_".join(known.split("_")[: key.count("_") + 1])
+    return tuple(difflib.SequenceMatcher(None, key, text).ratio() for text in (known, beginning))  # type: ignore[return-value]

@@ -59,7 +59,7 @@ SELECT f.*, r.kind AS end_kind, r.at AS end_at, r.usd AS end_usd, r.tokens AS en
 FROM rows f LEFT JOIN rows r ON r.call = f.call AND r.{_RESOLVES} AND f.kind = 'hold'
 WHERE f.id IN (SELECT value FROM json_each(?))"""
 _CORRECTIONS = f"""
-SELECT call, code, usd, tokens, usage, model_served, data, hash FROM rows
+SELECT call, at, code, usd, tokens, usage, model_served, reason, data, hash FROM rows
 WHERE call IN (SELECT value FROM json_each(?)) AND {_OTHER} AND kind = 'correction' ORDER BY id"""
 _DEFERRED = "SELECT call FROM open_holds WHERE background = 1 AND call IN (SELECT value FROM json_each(?))"
 
@@ -81,6 +81,17 @@ class Balanced:
     spent_tokens: int
     held_tokens: int
     limit_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A difference that was booked after the call was resolved."""
+
+    at: datetime
+    amount: Money  # more than before, or less
+    code: str  # "late_usage" | "corrected"
+    reason: str | None
+    who: str | None  # None: it was no person
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +139,7 @@ class CallRow:
     balances: tuple[Balanced, ...]  # after the resolution, or those that stood in a refused call's way
     ended_at: datetime | None
     hash: str  # of the call's last row
-    corrections: tuple[str, ...] = ()  # why its cost is another than was charged first: "late_usage", "corrected"
+    corrections: tuple[Correction, ...] = ()  # why its cost is another than was charged first, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +210,7 @@ class _Ending:
     estimated: bool
     reason: str | None
     hash: bytes
-    codes: tuple[str, ...]
+    corrections: tuple[Correction, ...]
 
     @classmethod
     def of(cls, row: sqlite3.Row, corrections: Sequence[sqlite3.Row], *, is_deferred: bool) -> _Ending:
@@ -219,8 +230,14 @@ class _Ending:
             row["end_model_served"] if told is None else told["model_served"], is_guess,
             DEFERRED if is_deferred else reason,
             last["hash"] if last is not None else row["hash"] if end is None else row["end_hash"],
-            tuple(c["code"] for c in corrections),
+            tuple(map(_correction, corrections)),
         )  # fmt: skip
+
+
+def _correction(row: sqlite3.Row) -> Correction:
+    told = json.loads(row["data"] or "{}")
+    reason = row["reason"] or told.get("reason")
+    return Correction(instant(row["at"]), Money(row["usd"]), row["code"], reason, told.get("who"))
 
 
 def _call_row(row: sqlite3.Row, ending: _Ending) -> CallRow:
@@ -240,7 +257,7 @@ def _call_row(row: sqlite3.Row, ending: _Ending) -> CallRow:
         waited_ms=row["waited_ms"] or 0, degrade=tuple(json.loads(row["degrade"] or "[]")), count=row["count"] or 1,
         detail={} if is_hold else data, balances=balances,
         ended_at=None if row["end_at"] is None else instant(row["end_at"]),
-        hash=ending.hash.hex(), corrections=ending.codes,
+        hash=ending.hash.hex(), corrections=ending.corrections,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from lockpin_core.clock import NewId
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger.liveness import Liveness
-from lockpin_core.ledger.place import open_ledger, real
+from lockpin_core.ledger.place import connect, open_ledger, real
 from lockpin_core.ledger.verify import Verdict, verify
 
 PAGES = 512  # that are copied at once
@@ -53,21 +53,21 @@ def backup(
     `wanted` None: beside the ledger; a folder: in it; both under a name with the instant. A copy in which something is
     wrong stays, with its verdict: the ledger itself is wrong then. Raises CommandError for a place that cannot be.
     """
-    path = _named(real(ledger), wanted, now)
-    _reserve(path)
+    path = _reserved(real(ledger), wanted, now)
     draft = path.with_name(f".{path.name}.{new_id()}")
     try:
-        _copy(ledger, draft, new_id, progress)
+        _copy(ledger, draft, progress)
         verdict = verify(draft)
         draft.replace(path)
         _sync(path.parent)
     except OSError as error:
         raise CommandError(f"the backup {path} cannot be written: {error.strerror}; name another place") from error
     finally:
-        _remove_aside(draft)
-        draft.unlink(missing_ok=True)
-        if path.exists() and path.stat().st_size == 0:
-            path.unlink()
+        with contextlib.suppress(OSError):  # the folder may be gone meanwhile
+            _remove_aside(draft)
+            draft.unlink(missing_ok=True)
+            if path.stat().st_size == 0:
+                path.unlink()
     return Copy(path, path.stat().st_size, verdict)
 
 
@@ -98,19 +98,22 @@ def _named(ledger: Path, wanted: Path | None, now: datetime) -> Path:
     return wanted / name if wanted.is_dir() else wanted
 
 
-def _reserve(path: Path) -> None:
+def _reserved(ledger: Path, wanted: Path | None, now: datetime) -> Path:
     """Make the empty file, so that nobody else's is overwritten. Raises CommandError."""
+    path = wanted or ledger
     try:
+        path = _named(ledger, wanted, now)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OURS_ONLY))
     except FileExistsError as error:
         raise CommandError(f"{path} is there already, and a backup overwrites nothing; name another file") from error
     except OSError as error:
         raise CommandError(f"the backup {path} cannot be written: {error.strerror}; name another place") from error
+    return path
 
 
-def _copy(ledger: Path, draft: Path, new_id: NewId, progress: Progress | None) -> None:
+def _copy(ledger: Path, draft: Path, progress: Progress | None) -> None:
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OURS_ONLY))
-    source = contextlib.closing(open_ledger(ledger, durability="full", new_id=new_id))
+    source = contextlib.closing(connect(ledger, read_only=True))
     target = contextlib.closing(sqlite3.connect(draft, isolation_level=None))
     with source as books, target as copy, _unavailable("cannot be copied"):
         books.execute("BEGIN")

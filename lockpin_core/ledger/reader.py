@@ -21,10 +21,15 @@ from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.definitions import Definitions, budget_of
 from lockpin_core.ledger.listing import CallRow, Wanted
 from lockpin_core.ledger.place import connect
-from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.protocol import Rules, TaskInfo
 from lockpin_core.ledger.summaries import Period, Total
 from lockpin_core.ledger.tasks import Tasks
-from lockpin_core.money import Money
+from lockpin_core.money import ZERO, Money
+from lockpin_core.windows import kind_text
+
+_EVENTS = "SELECT at, code, task, data FROM rows WHERE kind = 'event' ORDER BY id"
+_EVENTS_SINCE = "SELECT at, code, task, data FROM rows WHERE at >= :since AND kind = 'event' ORDER BY at, id"
+_TOO_MUCH = "its amounts add up to more than 9.2 billion dollars, which no sum can hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,16 @@ class OpenHold:
     held: Money
     tokens: int
     background: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change that was noted: of limits, of tasks, of what the ledger holds."""
+
+    at: datetime
+    code: str
+    task: str | None
+    data: Mapping[str, Any]
 
 
 class LedgerReader:
@@ -122,6 +137,13 @@ class LedgerReader:
         rows = self._rows("SELECT DISTINCT subject FROM accounts WHERE scope = 'machine' ORDER BY 1")
         return [row[0] for row in rows]
 
+    def events(self, *, since: datetime | None = None) -> Iterator[Event]:
+        """List the events of a time, oldest first, as they are read."""
+        sql, first = (_EVENTS, None) if since is None else (_EVENTS_SINCE, micros(since))
+        with self._snapshot():
+            for at, code, task, data in self._connection.execute(sql, {"since": first}):
+                yield Event(instant(at), code, task, json.loads(data or "{}"))
+
     def budgets(self) -> list[Budget]:
         """List the definitions in force, by name; the tasks' own among them."""
         rows = self._rows("SELECT name, definition FROM budgets WHERE removed_at IS NULL ORDER BY name")
@@ -132,14 +154,27 @@ class LedgerReader:
         rows = self._rows('SELECT name, "window", limit_nano, limit_tokens, closed FROM tasks ORDER BY name')
         return {row[0]: TaskTerms(row[1], row[2], row[3], bool(row[4])) for row in rows}
 
+    def task_infos(self, *, now: datetime) -> list[TaskInfo]:
+        """Show every task that was made or used, by name, as its current window stands."""
+        with self._snapshot():
+            balances, now = self._balances(now)
+            names = self._connection.execute("SELECT name FROM tasks ORDER BY name").fetchall()
+            own, tasks = Definitions(self._connection, _no_event).own(), Tasks(self._connection)
+            return [_task_info(balances, own, tasks, name, now) for (name,) in names]
+
     def standings(self, rules: Rules, payers: Payers | None = None, *, now: datetime) -> list[Standing]:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
         with self._snapshot():
-            last = self._connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
-            now = now if last is None else max(now, instant(last[0]))
-            definitions = Definitions(self._connection, _no_event)
-            balances = Balances(self._connection, _no_event, definitions)
+            balances, now = self._balances(now)
             return standings_at(balances, Tasks(self._connection), rules, payers, now)
+
+    def _balances(self, now: datetime) -> tuple[Balances, datetime]:
+        """Give the accounts at an instant, or at the last row's, which may be later; and that instant."""
+        last = self._connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
+        now = now if last is None else max(now, instant(last[0]))
+        balances = Balances(self._connection, _no_event, Definitions(self._connection, _no_event))
+        balances.at = micros(now)
+        return balances, now
 
     def _rows(self, sql: str) -> list[Any]:
         with self._snapshot():
@@ -155,10 +190,24 @@ class LedgerReader:
             self._connection.execute("BEGIN")
             yield
         except sqlite3.Error as error:
-            raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
+            words = _TOO_MUCH if "integer overflow" in str(error) else str(error)
+            raise LedgerUnavailable(f"the ledger cannot be read: {words}") from error
         finally:
             with contextlib.suppress(sqlite3.ProgrammingError):  # closed meanwhile
                 self._connection.rollback()  # nothing was written
+
+
+def _task_info(balances: Balances, own: Budget | None, tasks: Tasks, name: str, now: datetime) -> TaskInfo:
+    task = tasks.get(name)
+    assert task is not None, "a listed task is gone"
+    created = None if task.created is None else instant(task.created)
+    if own is None:
+        limit = None if task.terms.limit_nano is None else Money(task.terms.limit_nano)
+        return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created)
+    seat = seat_of(own_budget(own, task.terms), name, now, balances.spans)
+    (standing,) = balances.peek((seat,))
+    window = kind_text(seat.budget.window)
+    return TaskInfo(name, window, standing.limit, standing.spent, standing.held, task.terms.closed, created)
 
 
 def _period(since: datetime | None, until: datetime | None, task: str | None) -> Period:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow
+from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow, Correction
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
 from lockpin_core.receipt import ReceiptFacts, receipt
@@ -18,8 +18,11 @@ FIELDS = (
 
 
 def receipt_of(call: CallRow) -> dict[str, object]:
-    """Build a call's receipt; that of a call in flight has no charge yet. `at` is the instant of the decision."""
-    return receipt(
+    """Build a call's receipt; that of a call in flight has no charge yet. `at` is the instant of the decision.
+
+    One whose cost was corrected has `corrections` too, oldest first.
+    """
+    built = receipt(
         ReceiptFacts(
             call.id, call.at, call.decision, call.payers.task, call.provider, call.model,
             code=call.code, key=call.payers.key, user=call.payers.user, model_served=call.model_served,
@@ -30,6 +33,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
         )
     )  # fmt: skip
+    return built | {"corrections": [_correction(each) for each in call.corrections]} if call.corrections else built
 
 
 def charged(call: CallRow) -> Money | None:
@@ -52,11 +56,16 @@ def _ending(call: CallRow) -> str:
             return f"cost nothing ({call.reason}), {held}"
         case "charged" if call.charged is not None:
             notes = [f"(est.) {call.reason}"] if call.estimated else []
-            notes += [f"({code})" for code in dict.fromkeys(call.corrections)]
+            notes += [f"({code})" for code in dict.fromkeys(each.code for each in call.corrections)]
             charge = " ".join([f"charged {said(call.charged)}", *notes])
             return f"{charge}, {'over what was ' if call.over_hold else ''}{held}"
     times = f" {call.count} times" if call.count > 1 else ""
     return f"{call.decision}{times} ({call.code})"
+
+
+def _correction(made: Correction) -> dict[str, object]:
+    told = {"code": made.code, "reason": made.reason, "who": made.who}
+    return {"at": stamp(made.at), "usd": made.amount.exact(), **told}
 
 
 def _standing(balance: Balanced) -> Standing:

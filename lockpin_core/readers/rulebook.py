@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from lockpin_core.budgets import Budget
+from lockpin_core.config_budgets import KINDS_WITH
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Definitions, Stored
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import said
-from lockpin_core.windows import shown
+from lockpin_core.windows import Window, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,24 @@ def written(budget: Budget) -> list[tuple[str, str]]:
         *(("at", f"{window.at // 60:02}:{window.at % 60:02}"), ("anchor", str(window.anchor))),
         *((name, f"[{', '.join(getattr(budget, name))}]") for name in ("alert_at", "models", "providers")),
     ]
+
+
+def line(budget: Budget) -> str:
+    """Write a budget's definition in one line: whose spend, when it starts anew, how much, of what."""
+    limits = [] if budget.limit is None else [f"limit {said(budget.limit)}"]
+    limits += [] if budget.limit_tokens is None else [f"{budget.limit_tokens:,} tokens"]
+    only = [", ".join(names) for names in (budget.models, budget.providers) if names and names != ("*",)]
+    return ", ".join([budget.scope, rhythm(budget.window), *limits, *(f"only {names}" for names in only)])
+
+
+def rhythm(window: Window) -> str:
+    """Write a window with all that is not usual of it: "day", "day at 09:30 Asia/Kolkata", "month from day 15"."""
+    text = shown(window)
+    if window.kind not in KINDS_WITH["at"]:
+        return text
+    text += f" from day {window.anchor}" if window.kind in KINDS_WITH["anchor"] and window.anchor != 1 else ""
+    is_midnight_utc = window.at == 0 and window.zone == "UTC"
+    return text if is_midnight_utc else f"{text} at {window.at // 60:02}:{window.at % 60:02} {window.zone}"
 
 
 def _notes(stored: Mapping[str, Stored], wanted: Sequence[Budget]) -> Iterator[tuple[str, str]]:

@@ -405,3 +405,87 @@ def test_one_that_the_configuration_has_no_more_is_said(lockpin, home, ledger):
     assert done.stderr == (
         'lockpin: budget "daily" is in force as a proxy last applied it, and not in the configuration any more\n'
     )
+
+
+def test_undo_takes_the_raises_of_the_current_window_back(lockpin, ledger, home):
+    lockpin("budget", "raise", "daily", "--by", "5")
+    lockpin("budget", "raise", "daily", "--by", "2.5")
+
+    done = lockpin("budget", "raise", "daily", "--undo")
+    again = lockpin("budget", "raise", "daily", "--undo")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"machine:{MACHINE}: daily limit was $32.50, is $25.00, spent $0.03, held $1.25\n"
+    assert status(lockpin, "--budget", "daily")[0]["limit_usd"] == 25
+    assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
+    assert "was not raised" in again.stderr
+    assert verify(home.ledger).wrong is None
+    words = json.loads(lockpin("ledger", "events", "--format", "json").stdout)[-1]["what"]
+    assert words.startswith(f"raises of $7.50 taken back: daily of machine:{MACHINE}, window from ")
+
+
+def test_undo_of_a_tasks_raises(lockpin, ledger):
+    lockpin("task", "new", "fix", "--budget", "1")
+    lockpin("budget", "raise", "fix", "--by", "2")
+
+    done = lockpin("budget", "raise", "task", "--key", "task:fix", "--undo")
+
+    assert done.stdout == "task:fix: task limit was $3.00, is $1.00, spent $0.03, held $0.00\n"
+
+
+def test_set_says_the_limit_that_is_in_force_with_what_was_raised(lockpin, ledger):
+    lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2")
+    lockpin("budget", "raise", "sprint", "--by", "5")
+
+    line = lockpin("budget", "set", "sprint", "--alert-at", "0.5").stdout
+
+    limit = status(lockpin, "--budget", "sprint")[0]["limit_usd"]
+    assert limit in (2, 7)  # as the ledger has it
+    assert (f"; raised before: machine:{MACHINE} limit $7.00 until " in line) == (limit == 7)
+
+
+def test_zone_of_a_new_budget_is_the_proxys_in_every_folder(lockpin, home, ledger):
+    own = own_budget(None, ("0.75", "0.95"), "Asia/Kolkata")
+    ledger.define(Rules((daily_budget(Money.parse("25"), "Asia/Kolkata"),), own)).result(10)
+    home.config("timezone: America/New_York\n")
+
+    done = lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2", "--at", "09:30")
+
+    assert 'budget "sprint" is in force: machine, week at 09:30 Asia/Kolkata, limit $2.00; ' in done.stdout
+    lines = lockpin("budget", "status", "--key", f"machine:{MACHINE}").stdout.splitlines()
+    assert "  day at 00:00 Asia/Kolkata  " in lines[1]
+    assert "  week at 09:30 Asia/Kolkata  " in lines[2]
+    assert "; it counts by week at 09:30 Asia/Kolkata; from the next" in (
+        lockpin("budget", "set", "sprint", "--limit-usd", "3").stdout
+    )
+
+
+def test_zone_before_the_first_call_is_the_configurations(lockpin, home):
+    home.config("timezone: America/New_York\n")
+
+    assert "week at 00:00 America/New_York" in lockpin("budget", "set", "s", *SPRINT, "--limit-usd", "2").stdout
+
+
+def test_mistake_is_one_line_where_the_configuration_is_not_in_force_too(lockpin, home, ledger):
+    home.config("daily_usd: 7\n")
+
+    for words in (["status", "--budget", ""], ["raise", "daily", "--key", "machine:x", "--by", "1"]):
+        done = lockpin("budget", *words)
+
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.parametrize(("text", "dollars"), [("5.", "$5.00"), ("1e3", "$1000.00"), (" .5 ", "$0.50")])
+def test_amounts_are_read_alike_everywhere(lockpin, ledger, text, dollars):
+    assert f"limit {dollars}" in lockpin("budget", "set", "s", *SPRINT, "--limit-usd", text).stdout
+    assert f'task "a": {dollars} in all' in lockpin("task", "new", "a", "--budget", text).stdout
+    assert lockpin("budget", "raise", "daily", "--by", text).returncode == 0
+    assert lockpin("correct", "c1", "--usd", text, "--reason", "x").returncode == 0
+
+
+def test_set_without_anything_to_change_says_which_flags_do(lockpin, ledger):
+    lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2")
+
+    line = lockpin("budget", "set", "sprint").stderr
+
+    assert "nothing is to be changed; --window, --period, --at, --anchor, --timezone, --limit-usd, " in line

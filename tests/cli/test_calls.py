@@ -95,7 +95,11 @@ def test_corrected_and_deferred_calls_say_so(lockpin, home, ledger):
     assert (receipts["c2"]["charged_usd"], receipts["c2"]["estimated"], receipts["c2"]["estimate_reason"]) == (
         *("1", False, None),
     )
-    assert (receipts["c4"]["charged_usd"], list(receipts["c2"])) == (None, FIELDS)
+    assert (receipts["c4"]["charged_usd"], list(receipts["c4"])) == (None, FIELDS)
+    assert list(receipts["c2"]) == [*FIELDS, "corrections"]
+    (made,) = receipts["c2"]["corrections"]
+    assert made.pop("at").endswith("Z")
+    assert made == {"usd": "0.9914", "code": "corrected", "reason": "invoice", "who": "ada"}  # 0.0086 before
 
 
 def test_json_lines_are_one_receipt_each(lockpin, ledger):

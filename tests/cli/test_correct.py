@@ -2,10 +2,14 @@ import json
 import socket
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.verify import verify
+from tests.ledger.desk import call, charge, machine, rules
 
 MACHINE = socket.gethostname()
 
@@ -60,3 +64,34 @@ def test_call_that_cannot_be_corrected_is_one_line(lockpin, ledger, call, words)
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert words in done.stderr
+
+
+def test_standing_of_a_window_that_is_over_says_which(lockpin, home):
+    then = utc_now() - timedelta(days=3)
+    books = SqliteLedger(home.ledger, clock=lambda: then, new_id=new_id)
+    books.hold(call("old", "1", host=MACHINE), rules(machine("25"))).result(10)
+    books.settle("old", charge("0.5")).result(10)
+    books.stop()
+
+    done = lockpin("correct", "old", "--usd", "0.75", "--reason", "x")
+
+    first, last = (f"{then + timedelta(days=days):%Y-%m-%d}T00:00:00Z" for days in (0, 1))
+    assert done.stdout == (
+        "call old: $0.5 before, $0.75 now (+$0.25); task:t: task spent $0.75, "
+        f"machine:{MACHINE}: daily spent $0.75 of $25.00 in the window from {first} to {last}\n"
+    )
+
+
+def test_corrections_are_in_the_receipt_with_reason_and_person(lockpin, ledger):
+    before = json.loads(lockpin("receipt", "c2").stdout)
+    lockpin("correct", "c2", "--usd", "0.02", "--reason", "first")
+    lockpin("correct", "c2", "--usd", "0", "--reason", "second")
+
+    found = json.loads(lockpin("receipt", "c2").stdout)
+
+    assert "corrections" not in before
+    assert [{**each, "at": ""} for each in found["corrections"]] == [
+        {"at": "", "usd": "0.0114", "code": "corrected", "reason": "first", "who": "tester"},
+        {"at": "", "usd": "-0.02", "code": "corrected", "reason": "second", "who": "tester"},
+    ]
+    assert found["charged_usd"] == "0"

@@ -1,3 +1,4 @@
+import json
 import os
 import pty
 import re
@@ -97,8 +98,9 @@ def test_prune_keeps_what_rolling_windows_may_read_and_says_so(lockpin, old, hom
     done = lockpin("ledger", "prune", "--before", "1d", "--yes")
 
     assert done.returncode == 0
-    assert done.stderr == (
-        "lockpin: rows of the last 2250h before the newest one stay: rolling windows are made of them\n"
+    assert re.fullmatch(
+        r"lockpin: rows of the 94 days before the newest one, from \S+Z on, stay: rolling windows are made of them\n",
+        done.stderr,
     )
     assert calls_in(home.ledger) == ["call-50", "call-0"]
 
@@ -156,3 +158,85 @@ def test_receipt_and_correction_of_a_call_that_was_taken_out_say_so(lockpin, old
         assert re.search(
             r'no call "call-400" .*; calls up to \S+Z were taken out by `lockpin ledger prune`', done.stderr
         )
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("300d", r": the oldest one there is of \S+Z\n"),  # nothing is so old
+        ("0m", r": rows of the 94 days before the newest one, from \S+Z on, stay: rolling windows are made of them\n"),
+    ],
+)
+def test_young_ledger_says_what_limits_the_cut(lockpin, ledger, before, words):
+    ledger.stop()
+
+    done = lockpin("ledger", "prune", "--before", before, "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"no rows from before \S+Z can be taken out of \S+" + words, done.stdout)
+
+
+def test_backup_to_a_folder_that_is_not_there_is_refused(lockpin, ledger, home):
+    done = lockpin("ledger", "backup", "copies/")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    ways = "make it, or name a file in a folder that is there"
+    assert done.stderr == f"lockpin: there is no folder {home.path / 'copies'}; {ways}\n"
+    assert not (home.path / "copies").exists()
+
+
+@pytest.mark.parametrize("dest", ["x" * 300, f"{'x' * 300}/", f"{'x' * 300}/y"])
+def test_backup_to_a_place_that_cannot_be_is_one_line(lockpin, ledger, dest):
+    done = lockpin("ledger", "backup", dest)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "cannot be written: File name too long; name another place" in done.stderr
+
+
+def events(lockpin, *words):
+    return json.loads(lockpin("ledger", "events", "--format", "json", *words).stdout)
+
+
+def test_events_say_when_who_what_and_whether_it_loosens(lockpin, ledger):
+    lockpin("budget", "set", "sprint", "--scope", "machine", "--window", "day", "--at", "09:30", "--limit-usd", "2")
+    lockpin("budget", "raise", "sprint", "--by", "5")
+    lockpin("task", "new", "fix", "--budget", "3")
+    lockpin("task", "close", "fix")
+    lockpin("budget", "rm", "sprint")
+
+    found = events(lockpin)
+
+    assert list(found[0]) == ["at", "who", "code", "what", "loosens", "task", "data"]
+    assert [(each["code"], each["who"], each["loosens"]) for each in found[-5:]] == [
+        ("budget_defined", "tester", False),
+        ("budget_raised", "tester", True),
+        ("task_new", "tester", False),
+        ("task_closed", "tester", False),
+        ("budget_removed", "tester", True),
+    ]
+    words = [each["what"] for each in found[-5:]]
+    assert words[0] == 'budget "sprint" is in force: machine, day at 09:30 UTC, limit $2.00'
+    assert re.fullmatch(r"limit raised by \$5\.00: sprint of machine:.*, window from \S+Z", words[1])
+    assert words[2:] == [
+        'task "fix" has a budget of $3.00, lifetime', 'task "fix" is closed', 'budget "sprint" is out of force',
+    ]  # fmt: skip
+    lines = lockpin("ledger", "events").stdout.splitlines()
+    assert lines[0].split() == ["AT", "WHO", "LOOSENS", "WHAT"]
+    assert lines[-1].endswith('  tester  yes      budget "sprint" is out of force')
+    assert events(lockpin, "--since", "2999-01-01") == []
+    assert events(lockpin, "--since", "1h") == found
+    assert lockpin("ledger", "events", "--format", "csv").stdout.startswith("at,who,code,what,loosens,task,data\n")
+
+
+def test_what_the_ledger_notes_for_itself_is_listed_where_it_is_asked_for(lockpin, ledger):
+    ledger.defer("c4", timedelta(hours=1)).result(10)
+
+    assert "hold_deferred" not in {each["code"] for each in events(lockpin)}
+    deferred = next(each for each in events(lockpin, "--all") if each["code"] == "hold_deferred")
+    assert deferred["what"].startswith("the cost of call c4 comes later, until ")
+
+
+def test_events_before_the_first_call_are_none(lockpin, home):
+    done = lockpin("ledger", "events")
+
+    assert (done.returncode, done.stdout) == (0, f"nothing was changed yet in {home.ledger}\n")

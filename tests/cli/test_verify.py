@@ -22,7 +22,7 @@ def test_right_ledger_is_verified_while_it_is_in_use(lockpin, home, ledger):
 
     # Definitions of the task's budget and of the daily one; four holds, three resolutions, a refusal, an uncapped call.
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"verified: 11 rows, 6 calls, 3 accounts, 1 writer in {home.ledger}\n"
+    assert done.stdout == f"verified: 14 rows, 6 calls, 3 accounts, 1 writer in {home.ledger}\n"
 
 
 def test_json_says_the_same(lockpin, home, ledger):
@@ -30,7 +30,7 @@ def test_json_says_the_same(lockpin, home, ledger):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {
-        "verified": True, "wrong": None, "rows": 11, "calls": 6, "accounts": 3, "writers": 1, "pruned_to": 0,
+        "verified": True, "wrong": None, "rows": 14, "calls": 6, "accounts": 3, "writers": 1, "pruned_to": 0,
         "warnings": [], "ledger": str(home.ledger),
     }  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_first_wrong_row_is_named_with_status_1(lockpin, home, ledger):
     done = lockpin("verify")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"lockpin: {home.ledger} is wrong: row 4 (charge of call c1, ")
+    assert done.stderr.startswith(f"lockpin: {home.ledger} is wrong: row 6 (charge of call c1, ")
     assert done.stderr.endswith("Z): its content is not what was written: the hash differs\n")
     assert done.stderr.count("\n") == 1
 
@@ -53,9 +53,9 @@ def test_first_wrong_row_in_json(lockpin, home, ledger):
 
     document = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (1, "")
-    assert (document["verified"], document["rows"]) == (False, 3)
-    assert (document["wrong"]["row"], document["wrong"]["call"]) == (4, "c1")
-    assert document["wrong"]["message"].startswith("row 4 (charge of call c1, ")
+    assert (document["verified"], document["rows"]) == (False, 5)
+    assert (document["wrong"]["row"], document["wrong"]["call"]) == (6, "c1")
+    assert document["wrong"]["message"].startswith("row 6 (charge of call c1, ")
 
 
 def test_number_that_no_row_explains_is_named(lockpin, home, ledger):
@@ -123,7 +123,7 @@ def test_terminal_gets_a_bar_that_goes_away(home, ledger):
                 break
             said += more
         os.close(master)
-        assert process.stdout.read() == f"verified: 11 rows, 6 calls, 3 accounts, 1 writer in {home.ledger}\n".encode()
+        assert process.stdout.read() == f"verified: 14 rows, 6 calls, 3 accounts, 1 writer in {home.ledger}\n".encode()
 
     assert process.returncode == 0
     assert b"rows" in said

@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from lockpin_core.budgets import Budget
+from lockpin_core.config import parse
 from lockpin_core.config_budgets import budget_lines, read_budget, read_budgets
 from lockpin_core.config_yaml import read
 from lockpin_core.errors import ConfigError
@@ -216,3 +219,44 @@ def test_one_budget_is_read_as_one_of_the_list():
     node = read("{name: daily, scope: machine, window: week, limit_usd: 5}", "x")
 
     assert read_budget(node, "UTC") == Budget("daily", "machine", Window("week"), limit=Money.parse("5"))
+
+
+@pytest.mark.parametrize("share", ["1e-400", "1e-10", "0.1e-9"])
+def test_share_of_more_than_nine_decimals_is_refused(share: str):
+    said = refusal(f"  - {{{LINE}, alert_at: [{share}]}}")
+
+    allowed = "a share above 0 and up to 1, such as 0.8, is allowed, with at most nine decimals"
+    assert said.endswith(f'.alert_at[0] is "{share}"; {allowed}')
+
+
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "Factory", "posix/UTC", "right/Europe/Berlin"])
+def test_file_among_the_zones_that_is_no_zone_is_refused(name: str):
+    said = refusal(windowed(f"window: day, timezone: {name}"))
+
+    assert said.endswith(f'.timezone is "{name}"; a time zone such as UTC or Europe/Berlin is allowed')
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("limt_usd", "limit_usd"),
+        ("limit", "limit_usd"),
+        ("windw", "window"),
+        ("alert", "alert_at"),
+        ("zone", "timezone"),
+    ],
+)
+def test_key_that_is_misspelt_or_cut_short_is_named(key: str, meant: str):
+    assert refusal(f"  - {{{LINE}, {key}: 1}}").endswith(f"there is no such key; did you mean {meant}?")
+
+
+def test_keys_that_are_not_built_are_not_named_as_allowed():
+    said = refusal(f"  - {{{LINE}, qqq: 1}}")
+
+    limits = "name, scope, window, limit_usd, limit_tokens, action, alert_at, models, providers"
+    assert said.endswith(f"allowed are {limits}, timezone, at, anchor, period")
+
+
+def test_dayly_is_daily_usd():
+    with pytest.raises(ConfigError, match=r"there is no such key; did you mean daily_usd\?$"):
+        parse("dayly: 5\n", Path("lockpin.yaml"))

@@ -1,9 +1,11 @@
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from lockpin_core.call import Void
-from lockpin_core.errors import CommandError, LedgerError
+from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
 from lockpin_core.ledger.reader import LedgerReader
 from tests.ledger.contract import ONE, hold, settle
 from tests.ledger.desk import NOON, WAIT_S, SqliteDesk, call, charge, machine, money, note, refusal, rules
@@ -169,3 +171,39 @@ def test_a_reader_cannot_write(desk, read):
     assert read._connection.execute("SELECT count(*) FROM rows").fetchone()[0] == 0
     with pytest.raises(Exception, match="readonly"):
         read._connection.execute("DELETE FROM rows")
+
+
+def test_tasks_are_shown_as_the_commands_side_shows_them(desk):
+    fill(desk)
+    desk.admin.task_new("early", limit=money("3"), window="week", who="ada")
+
+    with LedgerReader(desk.path) as reader:
+        found = reader.task_infos(now=desk.clock())
+
+    assert found == desk.admin.tasks()
+    assert {each.name for each in found} > {"early"}
+
+
+def test_tasks_before_a_proxy_has_run_are_shown_with_their_terms(desk):
+    desk.admin.task_new("early", limit=money("3"), window="week", who="ada")
+
+    with LedgerReader(desk.path) as reader:
+        (found,) = reader.task_infos(now=desk.clock())
+
+    assert (found.name, found.window, found.limit, found.spent, found.closed) == (
+        *("early", "week", money("3"), money("0"), False),
+    )
+
+
+def test_sums_that_pass_64_bits_are_one_clear_line(desk):
+    fill(desk)
+    desk.ledger.stop()
+    with closing(sqlite3.connect(desk.path, isolation_level=None)) as books:
+        books.execute("UPDATE totals SET spent_nano = 9223372036854775807")
+
+    with LedgerReader(desk.path) as reader, pytest.raises(LedgerUnavailable) as caught:
+        reader.total()
+
+    assert str(caught.value) == (
+        "the ledger cannot be read: its amounts add up to more than 9.2 billion dollars, which no sum can hold"
+    )

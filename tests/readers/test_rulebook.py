@@ -1,6 +1,6 @@
 import pytest
 
-from lockpin_core.readers.rulebook import RuleReader, written
+from lockpin_core.readers.rulebook import RuleReader, rhythm, written
 from lockpin_core.windows import Window
 from tests.ledger.desk import DAY, OWN, WAIT_S, SqliteDesk, call, machine, rules
 
@@ -87,3 +87,20 @@ def test_a_definition_is_written_in_the_configurations_words():
     ]  # fmt: skip
     assert dict(written(OWN))["window"] == "lifetime"
     assert dict(written(machine("0.5", window=DAY)))["limit_usd"] == "$0.50"
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        (Window("day"), "day"),
+        (Window("day", "Asia/Kolkata", 570), "day at 09:30 Asia/Kolkata"),
+        (Window("week", "Europe/Berlin"), "week at 00:00 Europe/Berlin"),
+        (Window("day", "UTC", 60), "day at 01:00 UTC"),
+        (Window("month", "UTC", 0, 15), "month from day 15"),
+        (Window("month", "UTC", 90, 31), "month from day 31 at 01:30 UTC"),
+        (Window("lifetime", "Asia/Kolkata"), "lifetime"),
+        (Window("rolling", "Asia/Kolkata", period_ms=86_400_000), "rolling 24h"),
+    ],
+)
+def test_window_is_written_with_what_is_not_usual_of_it(window, text):
+    assert rhythm(window) == text

@@ -1,0 +1,121 @@
+"""The events of a ledger in words: who changed what, and when. Pure over the reader's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockpin_core.clock import instant
+from lockpin_core.ledger.definitions import budget_of
+from lockpin_core.ledger.reader import Event
+from lockpin_core.money import Money
+from lockpin_core.readers.figures import said
+from lockpin_core.readers.rulebook import line, rhythm
+from lockpin_core.refusals import stamp
+from lockpin_core.windows import Window, named
+
+FIELDS = ("at", "who", "code", "what", "loosens", "task", "data")
+# What the ledger notes for itself, call by call and account by account: nobody decided it.
+BOOKKEEPING = ("account_opened", "account_caught_up", "hold_deferred", "hold_adopted")
+
+type Data = Mapping[str, Any]
+
+
+def record(event: Event) -> dict[str, object]:
+    """Build the JSON object of an event; `data` is what the ledger keeps of it (`docs/ledger.md`)."""
+    return {
+        "at": stamp(event.at), "who": event.data.get("who"), "code": event.code, "what": words(event),
+        "loosens": bool(event.data.get("loosens")), "task": event.task, "data": event.data,
+    }  # fmt: skip
+
+
+def words(event: Event) -> str:
+    """Say what an event changed; one that is not known here is named by its code."""
+    write = _WORDS.get(event.code)
+    return event.code.replace("_", " ") if write is None else write(event.data, event.task)
+
+
+def _defined(data: Data, task: str | None) -> str:
+    budget = budget_of(data["name"], data)
+    by = "" if data.get("source") == "command" else ", from a proxy's configuration"
+    acts = "" if budget.enforce else ", it only warns"
+    return f'budget "{budget.name}" is in force: {line(budget)}{acts}{by}'
+
+
+def _removed(data: Data, task: str | None) -> str:
+    return f'budget "{data["name"]}" is out of force'
+
+
+def _raised(data: Data, task: str | None) -> str:
+    until = f" until {stamp(instant(data['leaves_at']))}" if data.get("leaves_at") else ""
+    return f"limit raised by {_usd(data['by_nano'])}{until}: {_account(data['account'])}"
+
+
+def _forgotten(data: Data, task: str | None) -> str:
+    return f"raises of {_usd(data['raised_nano'])} taken back: {_account(data['account'])}"
+
+
+def _reset(data: Data, task: str | None) -> str:
+    tokens = f" and {data['spent_tokens']:,} tokens" if data["spent_tokens"] else ""
+    return f"spent counts anew, {_usd(data['spent_nano'])}{tokens} taken off: {_account(data['account'])}"
+
+
+def _task_new(data: Data, task: str | None) -> str:
+    window = rhythm(named(data["window"], Window("lifetime")))
+    limit = "no budget of its own" if data["limit_nano"] is None else f"a budget of {_usd(data['limit_nano'])}"
+    again = "; it was closed and is open again" if data.get("reopened") else ""
+    return f'task "{task}" has {limit}, {window}{again}'
+
+
+def _task_closed(data: Data, task: str | None) -> str:
+    return f'task "{task}" is closed'
+
+
+def _pruned(data: Data, task: str | None) -> str:
+    return f"rows up to {data['rows_to']:,} are taken out"
+
+
+def _opened(data: Data, task: str | None) -> str:
+    spent, held = _usd(data["spent_nano"]), _usd(data["held_nano"])
+    return f"begins with {spent} spent and {held} held: {_account(data['account'])}"
+
+
+def _caught_up(data: Data, task: str | None) -> str:
+    spent, held = _usd(data["spent_nano"]), _usd(data["held_nano"])
+    return f"counts {spent} spent and {held} held that it had missed: {_account(data['account'])}"
+
+
+def _deferred(data: Data, task: str | None) -> str:
+    return f"the cost of call {data['call']} comes later, until {stamp(instant(data['until']))}"
+
+
+def _adopted(data: Data, task: str | None) -> str:
+    count = len(data["calls"])
+    return f"{count} deferred call{'' if count == 1 else 's'} of a proxy that has ended go on"
+
+
+def _usd(nano: int) -> str:
+    return said(Money(nano))
+
+
+def _account(account: str) -> str:
+    """Name an account: its budget, its subject, and the start of its window where it has one."""
+    budget, scope, subject, window = account.split("\x1f")
+    start = f", window from {window.partition('/')[0]}" if window and not window.startswith("~") else ""
+    return f"{budget} of {scope}:{subject}{start}"
+
+
+_WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
+    "budget_defined": _defined,
+    "budget_removed": _removed,
+    "budget_raised": _raised,
+    "raises_forgotten": _forgotten,
+    "budget_reset": _reset,
+    "task_new": _task_new,
+    "task_closed": _task_closed,
+    "prune_begun": _pruned,
+    "account_opened": _opened,
+    "account_caught_up": _caught_up,
+    "hold_deferred": _deferred,
+    "hold_adopted": _adopted,
+}

@@ -1,0 +1,85 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from lockpin_core.ledger.definitions import definition_of
+from lockpin_core.ledger.reader import Event, LedgerReader
+from lockpin_core.readers.events import FIELDS, record, words
+from lockpin_core.windows import Window
+from tests.ledger import everything
+from tests.ledger.desk import SqliteDesk, machine
+
+AT = datetime(2026, 10, 21, 12, 30, 5, 999, tzinfo=UTC)
+DAY_US = 86_400 * 10**6
+CALENDAR = "daily\x1fmachine\x1fhost\x1f2026-10-21T00:00:00Z/2026-10-22T01:00:00Z"
+ROLLING = "any\x1ftask\x1ffix\x1f~86400000"
+SPENT = {"spent_nano": 10**9, "held_nano": 0, "spent_tokens": 1200, "held_tokens": 0}
+
+
+def told(code, task=None, **data):
+    return words(Event(AT, code, task, data))
+
+
+def test_record_has_its_fields_and_an_instant_to_the_second():
+    found = record(Event(AT, "task_closed", "fix", {"who": "ada"}))
+
+    assert tuple(found) == FIELDS
+    assert found == {
+        "at": "2026-10-21T12:30:05Z", "who": "ada", "code": "task_closed", "what": 'task "fix" is closed',
+        "loosens": False, "task": "fix", "data": {"who": "ada"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "said"),
+    [
+        ("budget_removed", {"name": "a"}, 'budget "a" is out of force'),
+        ("budget_raised", {"by_nano": 5 * 10**9, "account": CALENDAR},
+         "limit raised by $5.00: daily of machine:host, window from 2026-10-21T00:00:00Z"),
+        ("budget_raised", {"by_nano": 5 * 10**9, "account": ROLLING, "leaves_at": DAY_US},
+         "limit raised by $5.00 until 1970-01-02T00:00:00Z: any of task:fix"),
+        ("raises_forgotten", {"raised_nano": 5 * 10**8, "account": ROLLING},
+         "raises of $0.50 taken back: any of task:fix"),
+        ("budget_reset", {"account": ROLLING, **SPENT},
+         "spent counts anew, $1.00 and 1,200 tokens taken off: any of task:fix"),
+        ("task_new", {"limit_nano": 10**9, "window": "rolling:86400000", "reopened": True},
+         'task "fix" has a budget of $1.00, rolling 24h; it was closed and is open again'),
+        ("task_new", {"limit_nano": None, "window": "day"}, 'task "fix" has no budget of its own, day'),
+        ("prune_begun", {"rows_to": 4000}, "rows up to 4,000 are taken out"),
+        ("account_opened", {"account": ROLLING, **SPENT}, "begins with $1.00 spent and $0.00 held: any of task:fix"),
+        ("account_caught_up", {"account": ROLLING, **SPENT},
+         "counts $1.00 spent and $0.00 held that it had missed: any of task:fix"),
+        ("hold_deferred", {"call": "c1", "until": DAY_US},
+         "the cost of call c1 comes later, until 1970-01-02T00:00:00Z"),
+        ("hold_adopted", {"calls": ["c1"]}, "1 deferred call of a proxy that has ended go on"),
+        ("some_day_new", {}, "some day new"),
+    ],
+)  # fmt: skip
+def test_each_event_in_words(code, data, said):
+    assert told(code, "fix", **data) == said
+
+
+def test_definition_in_words_says_where_it_comes_from_and_whether_it_only_warns():
+    budget = machine("25", window=Window("day", "Asia/Kolkata", 570), enforce=False)
+
+    assert told("budget_defined", name="daily", **definition_of(budget), source="config") == (
+        'budget "daily" is in force: machine, day at 09:30 Asia/Kolkata, limit $25.00, it only warns, '
+        "from a proxy's configuration"
+    )
+
+
+def test_all_that_a_full_ledger_noted_has_words_and_is_listed_oldest_first(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    everything.fill(desk)
+    rows = desk.query("SELECT at, code, data FROM rows WHERE kind = 'event' ORDER BY id")
+
+    with LedgerReader(desk.path) as reader:
+        found = list(reader.events())
+        late = list(reader.events(since=found[-1].at))
+
+    assert [(each.code, each.data) for each in found] == [(row["code"], json.loads(row["data"])) for row in rows]
+    assert all(words(each) for each in found)
+    assert late == [each for each in found if each.at == found[-1].at]
+    assert len({each.code for each in found}) >= 6
+    desk.close()
