@@ -1,15 +1,17 @@
 """Compares the tables that follow from a ledger's rows with what the rows say. Knows SQL; changes nothing.
 
-What rows do not say is not compared: which alert steps were told, up to which row an account has counted, who has
-which configuration, the providers' own ids of calls.
+What rows do not say is not compared: which alert steps were told, who has which configuration, the providers' own ids
+of calls. What rows that were taken out have said is compared with what the row that stands for them says.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,8 @@ _NAMES = ("budget", "scope", "subject", "window_start", "window_end", "period_ms
 _OPEN = ("writer", "at", "usd", "tokens", "task", "background", "expires_at")
 _TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano")
 _BUDGET = ("definition", "since", "source", "removed_at")
+_ITS_LAST = "SELECT max(id) FROM rows WHERE writer = CAST(? AS TEXT)"
+_SLOTS_OF_DAY = 24 * 3600 * 10**6 // SLOT_US
 _DOLLARS = ("usd", "spent_nano", "held_nano", "raised_nano", "limit_nano", "estimated_nano")
 
 # Sums over the rows, from their columns alone. `estimate_nano`: a correction takes back the estimate that stood there.
@@ -44,20 +48,31 @@ _COUNTED = {
     "estimated_nano": f"{_SPENDS.format('CASE WHEN estimated THEN usd ELSE 0 END')} - "
     f"CASE WHEN {_TAKEN} THEN json_extract(data, '$.estimate_nano') ELSE 0 END",
 }
-_FROM_ROWS = (
-    f"SELECT {', '.join(f'''coalesce("{name}", '')''' for name in FACETS)}, coalesce(held_at, at) / {SLOT_US}, "
-    f"{', '.join(f'sum({_COUNTED[name]}) AS {name}' for name in COUNTS)} FROM rows WHERE kind <> 'event' "
-    f"GROUP BY {', '.join(str(place + 1) for place in range(len(FACETS) + 1))} "
+_KEY = (*FACETS, "slot")
+_GROUPS = ", ".join(str(place + 1) for place in range(len(_KEY)))
+_FROM_ROWS_WHERE = (
+    f"SELECT {', '.join(f'''coalesce("{name}", '') AS "{name}"''' for name in FACETS)}, "
+    f"coalesce(held_at, at) / {SLOT_US} AS slot, {', '.join(f'sum({_COUNTED[name]}) AS {name}' for name in COUNTS)} "
+    f"FROM rows WHERE kind <> 'event' AND {{}} GROUP BY {_GROUPS} "
     f"HAVING {' OR '.join(f'{name} <> 0' for name in COUNTS)}"
 )
+_FROM_ROWS = _FROM_ROWS_WHERE.format("TRUE")
+_OF_ROWS = _FROM_ROWS_WHERE.format("id > ? AND id <= ?")
 _FROM_TABLE = (
     f"SELECT {', '.join(f'f."{name}"' for name in FACETS)}, t.slot, {', '.join(f't.{name}' for name in COUNTS)} "
     f"FROM totals t LEFT JOIN facets f ON f.id = t.facet WHERE {' OR '.join(f't.{name} <> 0' for name in COUNTS)}"
 )
-
+# What the totals have beside the rows that are there: the sums of those that were taken out, by quarter hour.
+_TAKEN_OUT = (
+    f"SELECT * FROM (SELECT {', '.join(f'"{name}"' for name in _KEY)}, "
+    f"{', '.join(f'sum({name}) AS {name}' for name in COUNTS)} FROM (SELECT * FROM ({_FROM_TABLE}) UNION ALL "
+    f"SELECT {', '.join(f'"{name}"' for name in _KEY)}, {', '.join(f'-{name}' for name in COUNTS)} "
+    f"FROM ({_FROM_ROWS})) GROUP BY {_GROUPS}) WHERE {' OR '.join(f'{name} <> 0' for name in COUNTS)} "
+    f"ORDER BY slot, {', '.join(f'"{name}"' for name in FACETS)}"
+)
 _ONE_SIDED = (
     f"SELECT * FROM (SELECT *, 0 AS is_kept FROM ({_FROM_ROWS}) UNION ALL SELECT *, 1 FROM ({_FROM_TABLE})) "
-    f"GROUP BY {', '.join(str(place + 1) for place in range(len(FACETS) + 1 + len(COUNTS)))} "
+    f"GROUP BY {', '.join(str(place + 1) for place in range(len(_KEY) + len(COUNTS)))} "
     "HAVING count(*) <> 2 LIMIT 1"
 )
 
@@ -71,15 +86,87 @@ class Difference:
     row: int | None = None
 
 
-def differences(connection: sqlite3.Connection, replay: Replay, *, is_whole: bool) -> Iterator[Difference]:
-    """List what differs after all rows were replayed. `is_whole`: no rows were taken out, so that sums are complete."""
+type Checkpoint = tuple[int, str]
+"""The last row that was taken out, and the digest of the state that stands for it."""
+
+
+class TakenOut:
+    """The sums of all rows that were taken out, and their digest, kept up while more are."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._days: dict[int, dict[tuple[Any, ...], list[int]]] = defaultdict(dict)
+        self._digests: dict[int, str] = {}
+        for day, lines in _by_day(connection):
+            self._days[day] = {tuple(line[: len(_KEY)]): list(line[len(_KEY) :]) for line in lines}
+            self._digests[day] = _digest_of_day(self._lines(day))
+
+    def add(self, after: int, rows_to: int) -> None:
+        """Count rows that are about to go."""
+        changed = set()
+        for line in self._connection.execute(_OF_ROWS, (after, rows_to)):
+            key, day = tuple(line[: len(_KEY)]), line[len(FACETS)] // _SLOTS_OF_DAY
+            sums = self._days[day].setdefault(key, [0] * len(COUNTS))
+            self._days[day][key] = [here + more for here, more in zip(sums, line[len(_KEY) :], strict=True)]
+            changed.add(day)
+        for day in changed:
+            self._digests[day] = _digest_of_day(self._lines(day))
+
+    def digest(self) -> str:
+        """Give the digest of everything."""
+        return _digest_of_days(sorted(self._digests.items()))
+
+    def _lines(self, day: int) -> Iterator[Sequence[Any]]:
+        for key, sums in sorted(self._days[day].items(), key=lambda item: (item[0][-1], item[0][:-1])):
+            if any(sums):
+                yield (*key, *sums)
+
+
+def digest_of(text: str) -> str:
+    """Give a text's SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _by_day(connection: sqlite3.Connection) -> Iterator[tuple[int, Iterator[Sequence[Any]]]]:
+    lines = connection.execute(_TAKEN_OUT)
+    return itertools.groupby(lines, key=lambda line: line[len(FACETS)] // _SLOTS_OF_DAY)
+
+
+def _digest_of_day(lines: Iterable[Sequence[Any]]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{encode(line)}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest_of_days(days: Iterable[tuple[int, str]]) -> str:
+    nothing = _digest_of_day(())
+    return digest_of(encode([[day, digest] for day, digest in days if digest != nothing]))
+
+
+def differences(
+    connection: sqlite3.Connection, replay: Replay, checkpoint: Checkpoint | None = None
+) -> Iterator[Difference]:
+    """List what differs after all rows were replayed, from a checkpoint on where some were taken out."""
     yield from _writers(connection, replay)
     yield from _accounts(connection, replay)
     yield from _open_holds(connection, replay)
     yield from _tasks(connection, replay)
     yield from _budgets(connection, replay)
-    if is_whole:
+    if checkpoint is None:
         yield from _totals(connection)
+    elif replay.taken_out is not None:  # an earlier version wrote no such row
+        yield from _taken_out(connection, replay.taken_out, checkpoint)
+
+
+def _taken_out(connection: sqlite3.Connection, told: Mapping[str, Any], checkpoint: Checkpoint) -> Iterator[Difference]:
+    rows_to, state_sha256 = checkpoint
+    if (told["rows_to"], told["state_sha256"]) != (rows_to, state_sha256):
+        yield Difference(f"the checkpoint of row {rows_to} is not the one that was written when rows were taken out")
+    days = [(day, _digest_of_day(lines)) for day, lines in _by_day(connection)]
+    if _digest_of_days(days) != told["totals_sha256"]:
+        words = "the rows that are there and those that were taken out"
+        yield Difference(f"the totals are not the sums of {words}, up to row {rows_to}, together")
 
 
 def _writers(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
@@ -87,7 +174,8 @@ def _writers(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differe
     for writer, seq, digest in connection.execute("SELECT id, seq, hash FROM writers ORDER BY id"):
         last, end = left.pop(writer, (0, None))
         if seq > last:
-            (its_last,) = connection.execute("SELECT max(id) FROM rows WHERE writer = ?", (writer,)).fetchone()
+            name = writer.encode("utf-8", "surrogateescape")  # it may be no UTF-8
+            (its_last,) = connection.execute(_ITS_LAST, (name,)).fetchone()
             row = replay.row if its_last is None else its_last
             yield Difference(f"rows are missing at the end of writer {writer}, after row {row}", row=row)
         elif seq != last or (end is not None and digest != end):
@@ -101,7 +189,7 @@ def _writers(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differe
 def _accounts(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
     steps = _steps(connection)
     left = dict(replay.accounts)
-    columns = ", ".join((*_NAMES, *_NUMBERS, "reset_row"))
+    columns = ", ".join((*_NAMES, *_NUMBERS, "reset_row", "counted_row"))
     for account, *found in connection.execute(f"SELECT id, {columns} FROM accounts ORDER BY id"):
         try:
             tally = left.pop(account, None) or Tally(account, Name.parse(account))
@@ -112,7 +200,9 @@ def _accounts(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differ
         yield from _compared(shown(account), _NAMES, found, _names(tally))
         mine = steps.pop(account, {})
         yield from _compared(shown(account), _NUMBERS, found[len(_NAMES) :], _numbers(tally, mine, replay.at))
-        yield from _compared(shown(account), ("reset_row",), found[-1:], (tally.reset_row,))
+        yield from _compared(shown(account), ("reset_row",), found[-2:-1], (tally.reset_row,))
+        if tally.is_counted_told:
+            yield from _compared(shown(account), ("counted_row",), found[-1:], (tally.counted_row,))
         yield from _step_differences(tally, mine, replay.at)
     for account in left:
         yield Difference(f"{shown(account)}: it is missing, and its rows know it")
@@ -162,7 +252,7 @@ def _open_holds(connection: sqlite3.Connection, replay: Replay) -> Iterator[Diff
         if held is None:
             yield Difference(f"call {call}: it is kept as open, and its rows say that it is not", call)
             continue
-        told = (held.writer, held.at, held.usd, held.tokens, held.task, int(held.until is not None), held.until)
+        told = (held.writer, held.at, held.usd, held.tokens, held.fact("task"), int(held.until is not None), held.until)
         yield from _compared(f"the open hold of call {call}", _OPEN, found, told, call)
         if _listed(accounts) != sorted(held.accounts):
             yield Difference(f"the open hold of call {call}: it is on other accounts than its rows say", call)

@@ -37,7 +37,8 @@ SELECT id, budget FROM accounts WHERE reset_row < :row AND counted_row >= :row
 ORDER BY id"""
 _COUNTED = (
     "SELECT id FROM rows WHERE task IS NULL AND kind = 'event' AND code IN ('account_opened', 'account_caught_up') "
-    "AND id > ? AND json_extract(data, '$.account') = ? ORDER BY id LIMIT 1"
+    "AND id > ?1 AND json_extract(data, '$.account') = ?2 "
+    "AND coalesce(json_extract(data, '$.rows_to'), id) >= ?1 ORDER BY id LIMIT 1"
 )
 _DEFINED = (
     "SELECT data FROM rows WHERE task IS NULL AND kind = 'event' AND code = 'budget_defined' "

@@ -26,14 +26,18 @@ from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger.accounts import own_budget
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.compare import TakenOut, digest_of
+from lockpin_core.ledger.expected import Wrong
 from lockpin_core.ledger.past import SUBJECT_COLUMN
 from lockpin_core.ledger.place import connect, open_ledger
-from lockpin_core.ledger.replay import Replay, Wrong
+from lockpin_core.ledger.replay import Replay
 from lockpin_core.ledger.verify import verify
+from lockpin_core.refusals import stamp
 from lockpin_core.windows import MAX_PERIOD_MS, STEPS
 
 SLICE = 2000  # rows that go in one transaction
 KEPT_US = MAX_PERIOD_MS * 1000 * (STEPS + 2) // STEPS  # the longest rolling window, with the step that a spend may stay
+KEPT_DAYS = -(-KEPT_US // (24 * 3600 * 10**6))
 
 _LAST = "SELECT id, at FROM rows ORDER BY id DESC LIMIT 1"
 _FIRST_AT = "SELECT id FROM rows WHERE at >= ? ORDER BY at, id LIMIT 1"
@@ -48,6 +52,10 @@ _TAKE_OUT = "DELETE FROM rows WHERE id > ? AND id <= ?"
 _MARK = "REPLACE INTO checkpoint (id, rows_to, state) VALUES (1, ?, ?)"
 _LIFETIME = (
     "SELECT id, budget, scope, subject, counted_row FROM accounts WHERE window_start IS NULL AND period_ms IS NULL"
+)
+_CORRECTED = (
+    "SELECT usd, tokens FROM rows WHERE call = ? AND kind IN ('shrink', 'correction', 'refusal', 'uncapped') "
+    "AND kind = 'correction' AND instr(accounts, ?) = 0"
 )
 _COUNT = (
     "UPDATE accounts SET spent_nano = spent_nano + ?, spent_tokens = spent_tokens + ?, counted_row = ? WHERE id = ?"
@@ -101,6 +109,9 @@ def plan(ledger: Path, before: datetime) -> Plan:
         if last is None:
             return Plan(rows_from, rows_from, None, "")
         rows_to, kept = _cut(connection, micros(before), last)
+        if rows_to <= rows_from and not kept:
+            (oldest,) = connection.execute("SELECT min(at) FROM rows").fetchone()
+            kept = f"the oldest one there is of {stamp(instant(oldest))}"
         if rows_to <= rows_from:
             return Plan(rows_from, rows_from, None, kept)
         (last_at,) = connection.execute("SELECT at FROM rows WHERE id = ?", (rows_to,)).fetchone()
@@ -112,15 +123,13 @@ def _cut(connection: sqlite3.Connection, before: int, last: tuple[int, int]) -> 
     rows_to, kept = _up_to(connection, before, last), ""
     spared = _up_to(connection, last[1] - KEPT_US, last)
     if spared < rows_to:
-        hours = KEPT_US // (3600 * 10**6)
-        rows_to, kept = (
-            spared,
-            f"rows of the last {hours}h before the newest one stay: rolling windows are made of them",
-        )
+        since = stamp(instant(last[1] - KEPT_US))
+        rows = f"rows of the {KEPT_DAYS} days before the newest one, from {since} on, stay"
+        rows_to, kept = spared, f"{rows}: rolling windows are made of them"
     held = connection.execute(_FIRST_OPEN).fetchone()
     if held is not None and held[0] <= rows_to:
         rows_to = held[0] - 1
-        kept = f"rows from row {held[0]} on stay: call {held[1]} is open since {instant(held[2]):%Y-%m-%dT%H:%M:%SZ}"
+        kept = f"rows from row {held[0]} on stay: call {held[1]} is open since {stamp(instant(held[2]))}"
     return rows_to, kept
 
 
@@ -154,6 +163,7 @@ class _Pruning:
         found = connection.execute(_BEGIN).fetchone()
         self._replay = Replay() if found is None else Replay.of(json.loads(found[1]))
         self._check_begin()
+        self._sums = TakenOut(connection)
 
     def run(self, progress: Progress | None) -> int:
         """Go through all slices."""
@@ -161,7 +171,8 @@ class _Pruning:
         while self._replay.row < self._wanted.rows_to:
             rows_from = self._replay.row
             rows = self._read(rows_from, min(rows_from + SLICE, self._wanted.rows_to))
-            state = json.dumps(self._replay.state(), separators=(",", ":"))
+            self._sums.add(rows_from, rows[-1]["id"])
+            state = encode(self._replay.state())
             self._take_out(rows_from, rows, state, is_first=not taken)
             taken += len(rows)
             if progress is not None:
@@ -196,6 +207,8 @@ class _Pruning:
             self._count_away(rows)
             self._connection.execute(_TAKE_OUT, (rows_from, rows_to))
             self._connection.execute(_MARK, (rows_to, state))
+            told = {"state_sha256": digest_of(state), "totals_sha256": self._sums.digest()}
+            self._books.event("rows_taken_out", {"rows_to": rows_to, **told})
             self._books.flush()
             self._connection.execute("COMMIT")
 
@@ -213,12 +226,12 @@ class _Pruning:
         away = list(self._away())
         if not away:
             return
-        spends = _by_subject(rows)
+        ended = _by_subject(rows)
         for account, budget, scope, subject, counted_row in away:
             listed = encode(account)
             missed = [
                 row
-                for row in spends[scope, subject]
+                for row in ended[scope, subject]
                 if row["id"] > counted_row
                 and listed not in row["accounts"]
                 and budget.applies(provider=row["provider"], model=row["model"])
@@ -237,17 +250,21 @@ class _Pruning:
                 yield account, budget, scope, subject, counted_row
 
     def _count(self, account: str, missed: Sequence[Row], rows_to: int) -> None:
-        usd, tokens = sum(row["usd"] for row in missed), sum(row["tokens"] for row in missed)
+        amounts = [(row["usd"], row["tokens"]) for row in missed]
+        for row in missed:  # what was corrected of these calls, wherever its row is: it counts with its call alone
+            amounts += self._connection.execute(_CORRECTED, (row["call"], encode(account))).fetchall()
+        usd, tokens = (sum(column) for column in zip(*amounts, strict=True))
         self._connection.execute(_COUNT, (usd, tokens, rows_to, account))
         told = {"spent_nano": usd, "held_nano": 0, "spent_tokens": tokens, "held_tokens": 0}
-        self._books.event("account_caught_up", {"account": account, "calls": [], **told})
+        told_of = {"account": account, "calls": [], "pruned": True, "rows_to": rows_to}
+        self._books.event("account_caught_up", told_of | told)
 
 
 def _by_subject(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Sort what was spent by whom it may count for."""
+    """Sort calls that ended by whom they may count for."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        if row["kind"] in ("charge", "correction"):
+        if row["kind"] in ("charge", "void"):
             for scope, column in SUBJECT_COLUMN.items():
                 found[scope, row[column]].append(row)
     return found

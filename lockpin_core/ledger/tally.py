@@ -11,17 +11,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lockpin_core.budgets import Budget
-from lockpin_core.clock import micros
-from lockpin_core.ledger.accounts import Balance, TaskTerms, has_room
+from lockpin_core.clock import instant, micros
+from lockpin_core.ledger.accounts import Balance, TaskTerms, budget_in, has_room
+from lockpin_core.ledger.columns import FACT_NAMES
 from lockpin_core.ledger.definitions import budget_of, definition_of
 from lockpin_core.money import Money
-from lockpin_core.windows import leaves_at
+from lockpin_core.windows import LIFETIME, Window, WindowSpan, leaves_at
 
 SEPARATOR = "\x1f"
 _DAY_US = 24 * 3600 * 10**6
 _NEVER = 2**63
 _HOUR_MS = 3_600_000
 _BY_USE = TaskTerms("lifetime", None, None, closed=False)
+_LIFETIME = Window("lifetime")
+PLACES = {name: place for place, name in enumerate(FACT_NAMES)}  # of facts
+_OLD_OPEN = 10  # values of an open call in a checkpoint of before
 
 
 @dataclass(slots=True)
@@ -33,22 +37,38 @@ class OpenCall:
     tokens: int
     accounts: tuple[str, ...]
     writer: str
-    task: str
-    machine: str
-    provider: str
-    model: str
+    facts: tuple[Any, ...]  # the values of FACT_NAMES
     until: int | None = None  # deferred: charged then
+    is_whole: bool = True  # of a checkpoint of before only some facts are known
 
     def state(self) -> list[object]:
         """Give everything as JSON-ready data."""
-        facts = [self.writer, self.task, self.machine, self.provider, self.model]
-        return [self.at, self.usd, self.tokens, list(self.accounts), *facts, self.until]
+        told = [self.at, self.usd, self.tokens, list(self.accounts), self.writer, self.until, int(self.is_whole)]
+        return [*told, *self.facts]
 
     @classmethod
     def of(cls, state: Sequence[Any]) -> OpenCall:
-        """Read back what `state` gave."""
-        at, usd, tokens, accounts, *rest = state
-        return cls(at, usd, tokens, tuple(accounts), *rest)
+        """Read back what `state` gave, or what it gave before: writer, four facts, until."""
+        at, usd, tokens, accounts, writer, *rest = state
+        if len(state) == _OLD_OPEN:
+            known = dict(zip(("task", "machine", "provider", "model"), rest[:4], strict=True))
+            facts = tuple(known.get(name) for name in FACT_NAMES)
+            return cls(at, usd, tokens, tuple(accounts), writer, facts, rest[4], is_whole=False)
+        until, is_whole, *known_facts = rest
+        if len(known_facts) != len(FACT_NAMES):
+            raise ValueError("an open call's facts are not all there")
+        return cls(at, usd, tokens, tuple(accounts), writer, tuple(known_facts), until, bool(is_whole))
+
+    def fact(self, name: str) -> Any:
+        """Give one of the facts."""
+        return self.facts[PLACES[name]]
+
+    def differs(self, facts: tuple[Any, ...]) -> tuple[str, object, object] | None:
+        """Name a fact in which other ones differ, with both values, first theirs."""
+        for name, theirs, ours in zip(FACT_NAMES, facts, self.facts, strict=True):
+            if theirs != ours and (self.is_whole or ours is not None):
+                return name, theirs, ours
+        return None
 
 
 @dataclass(slots=True)
@@ -58,17 +78,19 @@ class Task:
     terms: TaskTerms = _BY_USE
     created: int | None = None
     spent_nano: int = 0
+    row: int = 0  # that gave it its terms
 
     def state(self) -> list[object]:
-        """Give everything as JSON-ready data."""
+        """Give everything as JSON-ready data; first what the table has."""
         terms = self.terms
-        return [terms.window, terms.limit_nano, terms.limit_tokens, terms.closed, self.created, self.spent_nano]
+        told = (terms.window, terms.limit_nano, terms.limit_tokens, terms.closed, self.created, self.spent_nano)
+        return [*told, self.row]
 
     @classmethod
     def of(cls, state: Sequence[Any]) -> Task:
         """Read back what `state` gave."""
-        window, limit_nano, limit_tokens, closed, created, spent_nano = state
-        return cls(TaskTerms(window, limit_nano, limit_tokens, closed=closed), created, spent_nano)
+        window, limit_nano, limit_tokens, closed, created, spent_nano, *row = state
+        return cls(TaskTerms(window, limit_nano, limit_tokens, closed=closed), created, spent_nano, *row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +101,22 @@ class Defined:
     since: int
     source: str
     removed_at: int | None = None
+    row: int = 0  # that defined it
 
     def state(self) -> list[object]:
         """Give everything but the name as JSON-ready data."""
-        return [definition_of(self.budget), self.since, self.source, self.removed_at]
+        return [definition_of(self.budget), self.since, self.source, self.removed_at, self.row]
 
     @classmethod
     def of(cls, name: str, state: Sequence[Any]) -> Defined:
         """Read back what `state` gave."""
-        definition, since, source, removed_at = state
-        return cls(budget_of(name, definition), since, source, removed_at)
+        definition, since, source, removed_at, *row = state
+        return cls(budget_of(name, definition), since, source, removed_at, *row)
+
+    @property
+    def in_force(self) -> Budget | None:
+        """Give the budget where it is in force."""
+        return self.budget if self.removed_at is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,25 @@ def amount(usd: int, tokens: int) -> str:
     return f"${Money(usd).exact()} and {tokens:,} tokens"
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """An account began, or caught up: it counted calls that ended up to a row, by the filter of its budget then."""
+
+    rows_to: int
+    budget: Budget
+
+    def state(self) -> list[object]:
+        """Give everything that counts as JSON-ready data."""
+        return [self.rows_to, list(self.budget.models), list(self.budget.providers)]
+
+    @classmethod
+    def of(cls, name: Name, state: Sequence[Any]) -> Count:
+        """Read back what `state` gave."""
+        rows_to, models, providers = state
+        kept = Budget(name.budget, name.scope, _LIFETIME, models=tuple(models), providers=tuple(providers))
+        return cls(rows_to, kept)
+
+
 @dataclass(slots=True)
 class Tally:
     """An account counted up. The limits in force are put to it by whoever knows them, until they may have changed."""
@@ -150,7 +197,12 @@ class Tally:
     first_leaves_at: int = _NEVER
     budget: Budget | None = None  # as it is in force; None: it is not
     fault: str = ""  # why the budget in force does not lead to this account
-    generation: int = -1  # of the definitions that these two follow from
+    limits: tuple[int | None, int | None] = (None, None)  # as they are shown, without what was raised
+    generation: int = -1  # of the definitions that these three follow from
+    # Up to which row what is not listed on it was counted too; None: it cannot be told (version 1, or a state of then).
+    counted_row: int | None = None
+    is_counted_told: bool = False  # an event says so; else the account was there by use
+    counts: list[Count] = field(default_factory=list)  # when it counted what is not listed on it, since it was reset
 
     def contains(self, at: int) -> bool:
         """Say whether an instant lies in the account's window."""
@@ -191,6 +243,18 @@ class Tally:
         balance.raised_nano += raised
         self.first_leaves_at = min(self.first_leaves_at, leaves)
 
+    def add(self, other: Tally, at: int) -> None:
+        """Add what another has spent."""
+        for leaves, (usd, tokens, _) in other.steps.items():
+            self.add_step(leaves, at, usd, tokens, 0)
+        if self.name.period_ms is None:
+            self.balance.spent_nano += other.balance.spent_nano
+            self.balance.spent_tokens += other.balance.spent_tokens
+
+    def spent_steps(self) -> dict[int, tuple[int, int]]:
+        """Give the steps on which something was spent."""
+        return {leaves: (usd, tokens) for leaves, (usd, tokens, _) in self.steps.items() if usd or tokens}
+
     def expire(self, at: int) -> None:
         """Let go of what has left a rolling window."""
         if self.first_leaves_at > at:
@@ -202,16 +266,50 @@ class Tally:
             balance.raised_nano -= raised
         self.first_leaves_at = min(self.steps, default=_NEVER)
 
-    def reset(self, row: int, usd: int, tokens: int) -> None:
-        """Take off what was spent. Raises ValueError where a rolling window has spent another amount."""
-        self.reset_row = row
-        if self.name.period_ms is not None:
-            if (usd, tokens) != (self.balance.spent_nano, self.balance.spent_tokens):
-                raise ValueError("what is taken off is not what was spent")
-            self.steps = {leaves: [0, 0, raised] for leaves, (_, _, raised) in self.steps.items() if raised}
-            self.first_leaves_at = min(self.steps, default=_NEVER)
-        self.balance.spent_nano -= usd
-        self.balance.spent_tokens -= tokens
+    def reset(self, row: int) -> None:
+        """Let spend count from after a row on; what is held and raised stays."""
+        self.reset_row = self.counted_row = row
+        self.is_counted_told = True
+        self.counts.clear()
+        self.steps = {leaves: [0, 0, raised] for leaves, (_, _, raised) in self.steps.items() if raised}
+        self.first_leaves_at = min(self.steps, default=_NEVER)
+        self.balance.spent_nano = self.balance.spent_tokens = 0
+
+    def count_up(self, rows_to: int, budget: Budget) -> None:
+        """Note that what is not listed on it was counted up to a row."""
+        if self.counts and _filter(self.counts[-1].budget) == _filter(budget):
+            self.counts.pop()  # whatever that one counted, this one says the same of
+        self.counts.append(Count(rows_to, budget))
+        self.counted_row, self.is_counted_told = rows_to, True
+
+    def has_counted(self, row: int, held_at: int, provider: str, model: str) -> bool:
+        """Say whether it counts a call that ended at a row on which it is not listed."""
+        first = next((count for count in self.counts if count.rows_to >= row), None)
+        if first is None or self.reset_row >= row or not self.contains(held_at):
+            return False
+        return first.budget.applies(provider=provider, model=model)
+
+    def is_below_zero(self) -> bool:
+        """Say whether less than nothing was spent, on the whole or in a step."""
+        b = self.balance
+        return b.spent_nano < 0 or b.spent_tokens < 0 or any(usd < 0 or n < 0 for usd, n, _ in self.steps.values())
+
+    def take_limits(self, defined: Defined, terms: TaskTerms | None) -> None:
+        """Put the limits as they are shown: an account of a window of before has none."""
+        name = self.name
+        span = (
+            LIFETIME if name.start is None or name.end is None else WindowSpan(instant(name.start), instant(name.end))
+        )
+        budget = None if defined.removed_at is not None else budget_in(defined.budget, span, name.period_ms or 0, terms)
+        limit = None if budget is None or budget.limit is None else budget.limit.nano
+        self.limits = (limit, None if budget is None else budget.limit_tokens)
+
+    def receipt(self) -> list[int | None]:
+        """Give what a resolution says of it."""
+        b, (limit, limit_tokens) = self.balance, self.limits
+        usd = (b.spent_nano, b.held_nano, None if limit is None else limit + b.raised_nano)
+        tokens = None if limit_tokens is None else limit_tokens + b.raised_tokens
+        return [*usd, b.spent_tokens, b.held_tokens, tokens]
 
     def forget_raises(self) -> None:
         """Take back what was added to the limit."""
@@ -242,14 +340,24 @@ class Tally:
     def state(self) -> dict[str, object]:
         """Give everything but the limits as JSON-ready data."""
         steps = [[leaves, *step] for leaves, step in sorted(self.steps.items())]
-        return {"numbers": list(self.numbers()), "reset_row": self.reset_row, "steps": steps}
+        told = {"numbers": list(self.numbers()), "reset_row": self.reset_row, "steps": steps}
+        counted = [self.counted_row, int(self.is_counted_told), [count.state() for count in self.counts]]
+        return told | {"counted": counted}
 
     @classmethod
     def of(cls, account: str, state: Mapping[str, Any]) -> Tally:
         """Read back what `state` gave."""
         steps = {leaves: list(step) for leaves, *step in state["steps"]}
         balance, first = Balance(*state["numbers"]), min(steps, default=_NEVER)
-        return cls(account, Name.parse(account), balance, state["reset_row"], steps, first)
+        made = cls(account, Name.parse(account), balance, state["reset_row"], steps, first)
+        made.counted_row, is_told, counts = state.get("counted", (None, False, ()))
+        made.is_counted_told = bool(is_told)
+        made.counts = [Count.of(made.name, count) for count in counts]
+        return made
+
+
+def _filter(budget: Budget) -> tuple[object, ...]:
+    return budget.models, budget.providers
 
 
 def _instant(text: str) -> int:

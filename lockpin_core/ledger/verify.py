@@ -15,19 +15,40 @@ from pathlib import Path
 from typing import Any
 
 from lockpin_core.errors import LedgerUnavailable
-from lockpin_core.ledger.compare import differences
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.columns import FACT_NAMES
+from lockpin_core.ledger.compare import differences, digest_of
+from lockpin_core.ledger.expected import UNKNOWN, Resolution, Spend, Wrong
 from lockpin_core.ledger.place import connect
-from lockpin_core.ledger.replay import OUTSIDE, Replay, Spend, Wrong
+from lockpin_core.ledger.replay import OUTSIDE, Replay
 from lockpin_core.ledger.tally import shown
 
 SLICE = 2000  # rows that are read at once
 _NAMED = 3  # accounts that a warning names
 _FIRST = -(2**63)
-_RESOLVED = "SELECT 1 FROM rows WHERE call = ? AND kind IN ('charge', 'void') AND held_at = ? AND id < ?"
+_FACTS = ", ".join(f'"{name}"' for name in FACT_NAMES)
+_RESOLUTION = (
+    f"SELECT id, usd, tokens, accounts, {_FACTS} FROM rows "
+    "WHERE call = ? AND kind IN ('charge', 'void') AND held_at = ? AND id < ?"
+)
+# The kinds as the index has them.
+_CORRECTED = (
+    "SELECT coalesce(sum(usd), 0), coalesce(sum(tokens), 0) FROM rows WHERE call = ? "
+    "AND kind IN ('shrink', 'correction', 'refusal', 'uncapped') AND kind = 'correction' AND id < ?"
+)
 _SPENDS = (
     "SELECT provider, model, usd, tokens, held_at FROM rows "
-    "WHERE {column} = ? AND kind IN ('charge', 'correction') AND id < ?"
+    "WHERE {column} = ? AND kind IN ('charge', 'correction') AND at >= ? AND +id < ?"
 )
+_MISSED = """
+WITH missed AS (
+  SELECT call, provider, model, usd, tokens, held_at FROM rows
+  WHERE {column} = ? AND kind IN ('charge', 'void') AND at >= ? AND +id < ? AND +id > ? AND instr(accounts, ?) = 0)
+SELECT provider, model, usd, tokens, held_at FROM missed
+UNION ALL SELECT m.provider, m.model, c.usd, c.tokens, m.held_at
+FROM missed m CROSS JOIN rows c ON c.call = m.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
+WHERE c.kind = 'correction' AND c.id < ? AND instr(c.accounts, ?) = 0"""
+_LAST_ROW = "SELECT id FROM rows WHERE writer = ? AND at < ? ORDER BY seq DESC LIMIT 1"
 # A hold of a call that is still open is found with its row; of one that is resolved nothing is kept to compare with.
 _SECOND_HOLD = (
     "SELECT call, max(id) FROM rows WHERE kind = 'hold' GROUP BY call HAVING count(*) > 1 ORDER BY max(id) LIMIT 1"
@@ -78,14 +99,19 @@ class _Check:
     def __init__(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
         self._connection, self._progress = connection, progress
         self._replay = Replay(_Rows(connection))
-        self._pruned_to = 0
+        self._pruned_to, self._state_sha256 = 0, ""
 
     def run(self) -> Verdict:
         wrong = self._wrong()
         replay = self._replay
         done = replay.row - self._pruned_to - (wrong is not None and wrong.row == replay.row)
         counts = (max(done, 0), replay.calls, len(replay.ends), len(replay.accounts), self._pruned_to)
-        return Verdict(*counts, () if wrong is not None else _warnings(replay), wrong)
+        warnings = () if wrong is not None else _warnings(replay, is_guarded=self._is_guarded())
+        return Verdict(*counts, tuple(map(printable, warnings)), wrong)
+
+    def _is_guarded(self) -> bool:
+        """Say whether a row stands for what was taken out, where something was."""
+        return not self._pruned_to or self._replay.taken_out is not None
 
     def _wrong(self) -> Finding | None:
         try:
@@ -93,7 +119,7 @@ class _Check:
             self._read_rows()
             return self._second_hold() or self._damage() or self._difference()
         except Wrong as wrong:
-            return Finding(wrong.row, wrong.call, str(wrong))
+            return Finding(wrong.row, _printable(wrong.call), printable(str(wrong)))
         except sqlite3.DatabaseError as error:
             return _damaged(str(error))  # what a row is compared with cannot be read
 
@@ -102,10 +128,12 @@ class _Check:
         try:
             found = self._connection.execute("SELECT rows_to, state FROM checkpoint").fetchone()
             if found is not None:
-                self._replay = Replay.of(json.loads(found[1]))
+                state = json.loads(found[1])
+                self._replay = Replay.of(state, _Rows(self._connection, found[0], state["at"]))
                 if self._replay.row != found[0]:
                     raise ValueError("another row than it says")
                 self._pruned_to = found[0]
+                self._state_sha256 = digest_of(found[1])
         except (sqlite3.DatabaseError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise Wrong(0, f"the checkpoint that stands for the rows taken out cannot be read: {error}") from error
 
@@ -160,7 +188,8 @@ class _Check:
         if found is None:
             return None
         call, row = found
-        return Finding(row, call, f"row {row} (hold of call {call}): its call has a hold already")
+        words = printable(f"row {row} (hold of call {call}): its call has a hold already")
+        return Finding(row, _printable(call), words)
 
     def _damage(self) -> Finding | None:
         """Let SQLite check the file itself: pages, indexes, constraints."""
@@ -172,23 +201,52 @@ class _Check:
 
     def _difference(self) -> Finding | None:
         self._connection.text_factory = _as_it_is
-        found = next(differences(self._connection, self._replay, is_whole=not self._pruned_to), None)
-        return None if found is None else Finding(found.row, found.call, found.words)
+        checkpoint = (self._pruned_to, self._state_sha256) if self._pruned_to else None
+        found = next(differences(self._connection, self._replay, checkpoint), None)
+        return None if found is None else Finding(found.row, _printable(found.call), printable(found.words))
 
 
 class _Rows:
-    """Asks the ledger about rows that were replayed already; where some were taken out, nobody can."""
+    """Asks the ledger about rows that were replayed already. Of those that were taken out nothing can be known."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, taken_to: int = 0, taken_at: int = _FIRST) -> None:
+        self._connection, self.taken_to, self._taken_at = connection, taken_to, taken_at
 
-    def is_resolved(self, call: str, held_at: int, row: int) -> bool:
+    def resolution(self, call: str, held_at: int, told: int | None, row: int) -> Resolution | None:
         """See Earlier."""
-        return self._connection.execute(_RESOLVED, (call, held_at, row)).fetchone() is not None
+        found = self._connection.execute(_RESOLUTION, (call, held_at, row)).fetchone()
+        if found is None:
+            was_there = self.taken_to and (told is None or told <= self.taken_to)
+            return UNKNOWN if was_there else None
+        if told is not None and told != found[0]:
+            return None
+        usd, tokens = self._connection.execute(_CORRECTED, (call, row)).fetchone()
+        accounts = tuple(json.loads(found[3]))
+        return Resolution(found[0], found[1] + usd, found[2] + tokens, accounts, tuple(found[4:]))
 
-    def spends(self, column: str, subject: str, row: int) -> Iterable[Spend]:
+    def spends(self, column: str, subject: str, since: int | None, row: int) -> Iterable[Spend] | None:
         """See Earlier."""
-        return self._connection.execute(_SPENDS.format(column=column), (subject, row))
+        if self.taken_to and (since is None or since <= self._taken_at):
+            return None
+        sql = _SPENDS.format(column=column)
+        return self._connection.execute(sql, (subject, _FIRST if since is None else since, row))
+
+    def missed(
+        self, column: str, subject: str, since: int | None, after: int, account: str, row: int
+    ) -> Iterable[Spend] | None:
+        """See Earlier."""
+        if after < self.taken_to and (since is None or since <= self._taken_at):
+            return None
+        listed = encode(account)
+        values = (subject, _FIRST if since is None else since, row, after, listed, row, listed)
+        return self._connection.execute(_MISSED.format(column=column), values)
+
+    def last_row(self, writer: str, at: int) -> int | None:
+        """See Earlier."""
+        found = self._connection.execute(_LAST_ROW, (writer, at)).fetchone()
+        if found is None:
+            return None if self.taken_to else 0
+        return int(found[0])
 
 
 def _as_it_is(text: bytes) -> str:
@@ -200,8 +258,26 @@ def _damaged(words: str) -> Finding:
     return Finding(None, None, f"the file is damaged: {' '.join(words.split())}")
 
 
-def _warnings(replay: Replay) -> tuple[str, ...]:
+def printable(text: str) -> str:
+    """Write what is no UTF-8 so that it can be printed."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _printable(text: str | None) -> str | None:
+    return None if text is None else printable(text)
+
+
+def _warnings(replay: Replay, *, is_guarded: bool) -> tuple[str, ...]:
     warnings = []
+    if not is_guarded:
+        warnings.append(
+            "no row guards the sums of the rows that were taken out: an earlier version did that; "
+            "the next `lockpin ledger prune` writes one"
+        )
+    if replay.calls and not replay.is_new:
+        warnings.append(
+            "all rows are of an earlier version, which says less: which accounts a call is on was not judged"
+        )
     if replay.over_hold:
         calls = "1 call was" if replay.over_hold == 1 else f"{replay.over_hold:,} calls were"
         warnings.append(f"{calls} charged above the hold")

@@ -16,7 +16,7 @@ from lockpin_core.windows import Window, named
 
 FIELDS = ("at", "who", "code", "what", "loosens", "task", "data")
 # What the ledger notes for itself, call by call and account by account: nobody decided it.
-BOOKKEEPING = ("account_opened", "account_caught_up", "hold_deferred", "hold_adopted")
+BOOKKEEPING = ("account_opened", "account_caught_up", "hold_deferred", "hold_adopted", "rows_taken_out")
 
 type Data = Mapping[str, Any]
 
@@ -114,6 +114,7 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     "task_new": _task_new,
     "task_closed": _task_closed,
     "prune_begun": _pruned,
+    "rows_taken_out": _pruned,
     "account_opened": _opened,
     "account_caught_up": _caught_up,
     "hold_deferred": _deferred,

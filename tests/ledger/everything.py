@@ -1,4 +1,6 @@
-"""A ledger in which everything has happened that rows can tell, and a forger who makes the chains anew."""
+"""A ledger in which everything has happened that rows can tell, and a forger who makes the chains anew, and what
+follows from rows.
+"""
 
 import hashlib
 import json
@@ -8,8 +10,20 @@ from datetime import timedelta
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
+from lockpin_core.ledger.totals import count_rows
 from lockpin_core.windows import Window
-from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, note, refusal, rules
+from tests.ledger.desk import (
+    LIFETIME,
+    WAIT_S,
+    call,
+    charge,
+    explained,
+    machine,
+    money,
+    note,
+    refusal,
+    rules,
+)
 
 DAILY, EVER = machine("3"), machine("90", name="ever", window=LIFETIME)
 ROLLING = machine("40", name="rolling", window=Window("rolling", period_ms=24 * 3_600_000), limit_tokens=100_000)
@@ -69,6 +83,7 @@ def fill(desk):
     desk.admin.raise_budget(ROLLING, "m", money("2"), who="ada")
     hold(desk, "c13", "0.15")
     settle(desk, "c13", "0.1")
+    desk.admin.undo_raises(ROLLING, "m", who="ada")
 
 
 @contextmanager
@@ -83,7 +98,9 @@ def chain_anew(books):
     """Make every hash and every seq fit again, as somebody would who knows how; chain ends too."""
     cursor = books.execute("SELECT * FROM rows ORDER BY id")
     names = [column[0] for column in cursor.description]
-    ends = {}
+    checkpoint = books.execute("SELECT state FROM checkpoint").fetchone()
+    begun = {} if checkpoint is None else json.loads(checkpoint[0])["ends"]
+    ends = {writer: (seq, bytes.fromhex(digest)) for writer, (seq, digest) in begun.items()}
     for values in cursor.fetchall():
         row = dict(zip(names, values, strict=True))
         seq, prev = ends.get(row["writer"], (0, bytes(32)))
@@ -95,5 +112,33 @@ def chain_anew(books):
         books.execute("UPDATE rows SET prev = ?, hash = ? WHERE id = ?", (prev, digest, row["id"]))
         ends[row["writer"]] = (seq + 1, digest)
         books.execute("UPDATE rows SET seq = ? WHERE id = ?", (seq + 1, row["id"]))
-    books.execute("DELETE FROM writers WHERE id NOT IN (SELECT writer FROM rows)")
+    known = json.dumps([*ends])
+    books.execute("DELETE FROM writers WHERE id NOT IN (SELECT value FROM json_each(?))", (known,))
     books.executemany("UPDATE writers SET seq = ?, hash = ? WHERE id = ?", [(*end, w) for w, end in ends.items()])
+
+
+def tables_anew(books):
+    """Make balances (but of rolling accounts), tasks and totals fit rows again that say something else now."""
+    rows = books.execute("SELECT kind, call, usd, tokens, accounts, code, data FROM rows ORDER BY id").fetchall()
+    sums = explained((*row[:4], json.loads(row[4] or "[]"), *row[5:]) for row in rows)
+    lines = [(*sums.get(name, (0, 0, 0, 0)), name) for (name,) in books.execute("SELECT id FROM accounts")]
+    columns = "spent_nano = ?, held_nano = ?, spent_tokens = ?, held_tokens = ?"
+    books.executemany(f"UPDATE accounts SET {columns} WHERE id = ? AND period_ms IS NULL", lines)
+    books.execute("UPDATE tasks SET spent_nano = 0")
+    books.execute(
+        "INSERT INTO tasks (name, spent_nano) SELECT task, sum(usd) FROM rows "
+        "WHERE kind IN ('charge', 'correction') GROUP BY task "
+        "ON CONFLICT (name) DO UPDATE SET spent_nano = excluded.spent_nano"
+    )
+    books.execute("DELETE FROM totals")
+    books.execute("DELETE FROM facets")
+    count_rows(books)
+
+
+def forge(path, *statements):
+    """Change rows so that nothing but their sense can tell: chains fit, and so does what is kept beside the rows."""
+    with forging(path) as books:
+        for statement in statements:
+            assert books.execute(statement).rowcount > 0, statement
+        chain_anew(books)
+        tables_anew(books)

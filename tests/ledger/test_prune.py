@@ -1,3 +1,4 @@
+import hashlib
 import json
 import random
 import signal
@@ -5,20 +6,23 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from lockpin_core.errors import CommandError
+from lockpin_core.budgets import Budget
+from lockpin_core.errors import CommandError, LedgerError
 from lockpin_core.ledger import prune as module
+from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import Held, Short
 from lockpin_core.ledger.prune import KEPT_US, Plan, plan, prune, pruned
 from lockpin_core.ledger.verify import verify
 from lockpin_core.windows import Window
 from tests.ledger import everything
 from tests.ledger.desk import LIFETIME, OWN, WAIT_S, SqliteDesk, call, charge, machine, money, rules
-from tests.ledger.everything import forging
+from tests.ledger.everything import chain_anew, forging
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = timedelta(microseconds=KEPT_US)
@@ -71,7 +75,7 @@ def test_all_that_follows_from_rows_stays_and_the_rest_is_verified(desk):
     verdict = verify(desk.path)
     assert verdict.wrong is None
     assert verdict.pruned_to == taken
-    assert tuple(count(desk)[1:]) == (taken + 1, last + 2)  # two events: it began, and that account
+    assert tuple(count(desk)[1:]) == (taken + 1, last + 3)  # it began, that account, and what stands for the rows
 
 
 def test_the_event_says_who_began_and_up_to_which_row(desk):
@@ -110,7 +114,7 @@ def test_rows_that_the_longest_rolling_window_may_count_stay(desk):
 
     calls = [row[0] for row in desk.query("SELECT call FROM rows WHERE kind = 'hold' ORDER BY id")]
     assert calls == ["young", "now"]
-    assert "rows of the last 2250h before the newest one stay" in wanted.kept
+    assert "rows of the 94 days before the newest one, from " in wanted.kept
     # A budget that is new counts them: 90 days, in steps of 45 hours.
     window = Window("rolling", period_ms=2160 * 3_600_000)
     desk.admin.budget_set(machine("100", name="quarter", window=window), who="ada")
@@ -202,6 +206,179 @@ def test_what_was_reset_while_away_is_not_counted_again(desk):
     take_out(desk)
 
     assert desk.admin.task_new("t", limit=money("9"), window="lifetime", who="ada").spent == money("0.5")
+    assert verify(desk.path).wrong is None
+
+
+def test_an_open_hold_of_a_budget_that_is_away_is_no_matter_of_the_rows_that_go(desk):
+    grant = machine("50", name="grant", window=LIFETIME)
+    desk.admin.budget_set(grant, who="ada")
+    spend(desk, "c1", "1")
+    desk.admin.budget_rm("grant", who="ada")
+    spend(desk, "c2", "2")
+    desk.clock.pass_by(days=120)
+    desk.ledger.hold(call("open", "3"), RULES).result(WAIT_S)
+
+    take_out(desk)
+
+    assert verify(desk.path).wrong is None
+    desk.admin.budget_set(grant, who="ada")
+    (held,) = desk.query("SELECT spent_nano, held_nano FROM accounts WHERE budget = 'grant'")
+    assert tuple(held) == (money("3").nano, money("3").nano)
+    assert verify(desk.path).wrong is None
+    desk.clock.pass_by(days=120)
+    spend(desk, "c3", "0.5")
+    assert plan(desk.path, desk.clock()).count == 0  # the open hold's row ends it
+    desk.ledger.settle("open", charge("3")).result(WAIT_S)
+    desk.clock.pass_by(days=120)
+    spend(desk, "c4", "0.5")
+    assert take_out(desk) > 3
+    assert verify(desk.path).wrong is None
+
+
+def test_a_correction_of_a_call_that_goes_is_counted_once_by_a_budget_that_is_away(desk):
+    """With the row of the call, wherever its own is: before the cut or behind it."""
+    grant = machine("50", name="grant", window=LIFETIME)
+    desk.admin.budget_set(grant, who="ada")
+    spend(desk, "first", "1")
+    desk.admin.budget_rm("grant", who="ada")
+    for name in ("early", "late", "as it was"):
+        spend(desk, name, "1")
+    desk.admin.correct("early", money("1.5"), reason="r", who="ada")
+    desk.clock.pass_by(days=120)
+    desk.admin.correct("late", money("0.75"), reason="r", who="ada")
+    desk.clock.pass_by(minutes=1)
+    spend(desk, "now", "2")
+
+    assert take_out(desk)
+
+    assert desk.query("SELECT spent_nano FROM accounts WHERE budget = 'grant'")[0][0] == money("4.25").nano
+    assert verify(desk.path).wrong is None
+    desk.admin.budget_set(grant, who="ada")
+    assert desk.query("SELECT spent_nano FROM accounts WHERE budget = 'grant'")[0][0] == money("6.25").nano
+    assert verify(desk.path).wrong is None
+
+
+def pruned_desk(desk):
+    """Take rows out of a ledger that has spent 3 of 10 in them, and 0.5 since."""
+    spend(desk, "c1", "3")
+    desk.admin.correct("c1", money("2.75"), reason="r", who="ada")
+    desk.clock.pass_by(days=120)
+    spend(desk, "c2", "0.5")
+    take_out(desk)
+    desk.ledger.stop()
+
+
+def test_a_row_stands_for_what_was_taken_out(desk):
+    pruned_desk(desk)
+    (told,) = desk.query("SELECT data FROM rows WHERE code = 'rows_taken_out'")
+    ((rows_to, state),) = desk.query("SELECT rows_to, state FROM checkpoint")
+
+    assert json.loads(told[0]).keys() == {"rows_to", "state_sha256", "totals_sha256"}
+    assert json.loads(told[0])["rows_to"] == rows_to
+    assert json.loads(told[0])["state_sha256"] == hashlib.sha256(state.encode()).hexdigest()
+    verdict = verify(desk.path)
+    assert (verdict.wrong, verdict.warnings) == (None, ())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE totals SET spent_nano = 0 WHERE slot = (SELECT min(slot) FROM totals)",
+        "UPDATE totals SET calls = calls + 1 WHERE slot = (SELECT min(slot) FROM totals)",
+        "UPDATE totals SET slot = slot - 1 WHERE slot = (SELECT min(slot) FROM totals)",
+        "UPDATE totals SET spent_nano = 0 WHERE slot = (SELECT max(slot) FROM totals)",
+        "DELETE FROM totals WHERE slot = (SELECT min(slot) FROM totals)",
+        "UPDATE facets SET task = 'x'",
+        "INSERT INTO totals SELECT facet, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM totals LIMIT 1",
+    ],
+)
+def test_totals_of_rows_that_were_taken_out_are_guarded(desk, statement):
+    pruned_desk(desk)
+    with forging(desk.path) as books:
+        assert books.execute(statement).rowcount > 0
+
+    wrong = verify(desk.path).wrong
+
+    assert wrong.words.startswith(
+        "the totals are not the sums of the rows that are there and those that were taken out"
+    )
+
+
+def test_the_state_of_the_rows_that_were_taken_out_is_guarded(desk):
+    """With chains made anew, and the row that tells balances without them, only the digest of the state can tell."""
+    pruned_desk(desk)
+    ((text,),) = desk.query("SELECT state FROM checkpoint")
+    state = json.loads(text)
+    state["over_hold"] = 7
+    with forging(desk.path) as books:
+        books.execute("UPDATE checkpoint SET state = ?", (encode(state),))
+
+    wrong = verify(desk.path).wrong
+
+    assert wrong.words == "the checkpoint of row 7 is not the one that was written when rows were taken out"
+
+
+def test_a_checkpoint_without_a_row_is_of_an_earlier_version_and_a_warning_says_so(desk):
+    pruned_desk(desk)
+    with forging(desk.path) as books:
+        books.execute("UPDATE rows SET code = 'prune_begun', data = '{}' WHERE code = 'rows_taken_out'")
+        chain_anew(books)
+        books.execute("UPDATE totals SET spent_nano = 0")
+
+    verdict = verify(desk.path)
+
+    assert verdict.wrong is None
+    assert verdict.warnings[0].startswith("no row guards the sums of the rows that were taken out")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_before_and_after_the_books_are_right(desk, seed):
+    chance, names = random.Random(seed), []
+    gpt = ("gpt-*",)
+    by_command = [
+        machine("900", name="k0", window=LIFETIME),
+        machine("900", name="k1", window=LIFETIME, models=gpt),
+        machine("900", name="k2", window=Window("rolling", period_ms=86_400_000)),
+        Budget("k3", "task", LIFETIME, money("900")),
+    ]
+    everyone = rules(machine("900", name="ever", window=LIFETIME))
+    for n in range(120):
+        which, task = chance.random(), chance.choice(("a", "b"))
+        try:
+            if which < 0.35:
+                names.append(f"c{n}")
+                model = chance.choice(("gpt-5.5", "claude-opus-5"))
+                everything.hold(desk, names[-1], f"0.{chance.randrange(100):02}", everyone, task=task, model=model)
+            elif which < 0.55 and names:
+                everything.settle(desk, chance.choice(names[-4:]), f"0.{chance.randrange(100):02}")
+            elif which < 0.67 and names:
+                desk.admin.correct(chance.choice(names), money(f"{chance.randrange(3)}.5"), reason="r", who="ada")
+            elif which < 0.77:
+                budget = chance.choice(by_command)
+                desk.admin.budget_set(replace(budget, models=chance.choice((gpt, ()))), who="ada")
+            elif which < 0.85:
+                desk.admin.budget_rm(chance.choice(by_command).name, who="ada")
+            elif which < 0.88:
+                budget = chance.choice((*by_command, everyone.budgets[0]))
+                desk.admin.reset_budget(budget, task if budget.scope == "task" else "m", who="ada")
+            elif which < 0.91:
+                window = chance.choice(("lifetime", "day"))
+                desk.admin.task_new(task, limit=money("900"), window=window, who="ada")
+            elif which < 0.95:
+                take_out(desk)
+            else:
+                desk.clock.pass_by(days=chance.choice((1, 60)))
+        except (CommandError, LedgerError):
+            pass  # what cannot be done is not done
+        assert verify(desk.path).wrong is None, n
+
+    for name in names:
+        desk.ledger.settle(name, charge("0.1"))
+    desk.ledger.stop()
+    desk.clock.pass_by(days=120)
+    desk.ledger = desk.open()
+    spend(desk, "last", "0.5", everyone)
+    assert take_out(desk)
     assert verify(desk.path).wrong is None
 
 
@@ -311,6 +488,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from lockpin_core.clock import new_id
 from lockpin_core.ledger import prune as module
+from lockpin_core.ledger.chain import encode
 module.SLICE = 40
 now = datetime.fromisoformat(sys.argv[2])
 path = Path(sys.argv[1])

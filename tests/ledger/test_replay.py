@@ -11,7 +11,8 @@ from lockpin_core.clock import micros
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
-from lockpin_core.ledger.replay import Replay, Wrong
+from lockpin_core.ledger.expected import Wrong
+from lockpin_core.ledger.replay import Replay
 from lockpin_core.windows import Window
 from tests.ledger import everything
 from tests.ledger.desk import LIFETIME, NOON, OWN, SqliteDesk, machine
@@ -23,6 +24,7 @@ TASK, DAILY = "task\x1ftask\x1ft\x1f", "daily\x1fmachine\x1fm\x1f2026-10-21T00:0
 NEXT_DAY = "daily\x1fmachine\x1fm\x1f2026-10-22T00:00:00Z"
 ROLLING = "rolling\x1fmachine\x1fm\x1f~86400000"
 USD = 10**9
+FACTS = {"task": "t", "machine": "m", "provider": "openai", "model": "gpt-5.5"}
 
 
 class Scribe:
@@ -49,12 +51,11 @@ class Scribe:
         self.event("budget_defined", name=budget.name, **definition_of(budget), **more)
 
     def hold(self, call, usd, *accounts, tokens=100, **more):
-        facts = {"task": "t", "machine": "m", "provider": "openai", "model": "gpt-5.5"}
         names = encode(list(accounts or (TASK, DAILY)))
-        self.write("hold", call=call, usd=usd, tokens=tokens, accounts=names, **{**facts, **more})
+        self.write("hold", call=call, usd=usd, tokens=tokens, accounts=names, **{**FACTS, **more})
 
     def charge(self, call, usd, *accounts, tokens=20, kind="charge", held_at=None, **more):
-        told = {"task": "t", "machine": "m", "held_at": AT if held_at is None else held_at}
+        told = {**FACTS, "held_at": AT if held_at is None else held_at}
         names = encode(list(accounts or (TASK, DAILY)))
         self.write(kind, call=call, usd=usd, tokens=tokens, accounts=names, **{**told, **more})
 
@@ -190,6 +191,8 @@ def test_account_that_is_opened_counts_what_was_there(scribe):
     late = "late\x1fmachine\x1fm\x1f"
     scribe.hold("a", 300)
     scribe.define(machine("1", name="late", window=LIFETIME))
+    scribe.hold("b", 70)
+    scribe.charge("b", 70, tokens=7)
     sums = {"spent_nano": 70, "held_nano": 300, "spent_tokens": 7, "held_tokens": 100}
     scribe.event("account_opened", account=late, calls=["a"], **sums)
     scribe.charge("a", 250, TASK, DAILY, late)
@@ -223,13 +226,19 @@ def test_limit_of_a_task_takes_its_raises_back_where_it_says_so(scribe, told, ra
     assert replay.tasks["t"].created == AT
 
 
-def test_raise_that_was_taken_back_leaves_no_rolling_window(scribe):
+def balances(*accounts):
+    """Write what a resolution says of its accounts: spent, held, limit, and the same in tokens."""
+    return encode({"balances": accounts})
+
+
+def test_raise_that_was_taken_back_leaves_no_rolling_window():
+    scribe = Scribe()
     own = "task\x1ftask\x1ft\x1f~86400000"
     terms = {"task": "t", "limit_nano": 700, "window": "rolling:86400000", "reopened": False, "loosens": False}
     scribe.event("task_new", **terms)
-    scribe.event("budget_raised", account=own, by_nano=500, leaves_at=AT + 24 * HOUR)
+    scribe.event("budget_raised", account=own, by_nano=500, leaves_at=AT + 24 * HOUR, loosens=True)
     scribe.hold("a", 1200, own)
-    scribe.charge("a", 400, own)
+    scribe.charge("a", 400, own, over_hold=0, data=balances([400, 0, 1200, 20, 0, None]))
     scribe.event("task_new", **terms, account=own)
     scribe.hold("b", 300, own)
     scribe.at += 24 * HOUR
@@ -238,13 +247,26 @@ def test_raise_that_was_taken_back_leaves_no_rolling_window(scribe):
     assert scribe.replayed().accounts[own].numbers() == (0, 700, 0, 200, 0, 0)
 
 
-def test_raise_counts_in_a_rolling_window_for_a_period(scribe):
+@pytest.mark.parametrize(("raised", "right"), [(500, True), (499, False)])
+def test_raises_that_are_forgotten_are_all_that_there_were(scribe, raised, right):
+    scribe.event("budget_raised", account=DAILY, by_nano=500)
+    scribe.event("raises_forgotten", account=DAILY, raised_nano=raised)
+
+    if right:
+        assert scribe.replayed().accounts[DAILY].balance.raised_nano == 0
+    else:
+        assert "is not what that was raised by" in wrong(scribe)
+
+
+def test_raise_counts_in_a_rolling_window_for_a_period():
+    scribe = Scribe()
     own = "task\x1ftask\x1ft\x1f~86400000"
     scribe.event("task_new", task="t", limit_nano=700, window="rolling:86400000", reopened=False, loosens=False)
-    scribe.event("budget_raised", account=own, by_nano=500, leaves_at=AT + 24 * HOUR)
+    scribe.event("budget_raised", account=own, by_nano=500, leaves_at=AT + 24 * HOUR, loosens=True)
     scribe.at += 24 * HOUR - 1
     scribe.hold("a", 701, own)
-    scribe.charge("a", 0, own, tokens=0, kind="void", held_at=scribe.at)
+    nothing = balances([0, 0, 1200, 0, 0, None])
+    scribe.charge("a", 0, own, tokens=0, kind="void", held_at=scribe.at, data=nothing)
     scribe.at += 1
     scribe.hold("b", 701, own)
 
@@ -375,13 +397,16 @@ def test_second_resolution_is_wrong(scribe, kind):
         ((), {"held_at": AT - 1}, "its hold was taken at 2026-10-21T12:00:00Z, which is not what it says"),
         ((), {"held_at": None}, "its hold was taken at 2026-10-21T12:00:00Z, which is not what it says"),
         ((), {"task": "u"}, 'its task is "u", and its hold was of "t"'),
+        ((), {"machine": "n"}, 'its machine is "n", and its hold was of "m"'),
+        ((), {"model": "gpt-4"}, 'its model is "gpt-4", and its hold was of "gpt-5.5"'),
+        ((), {"client": "x"}, 'its client is "x", and its hold was of "None"'),
         ((), {"usd": -1}, "it costs $-0.000000001 and 20 tokens"),
         ((), {"kind": "void"}, "it costs $0.000000001 and 20 tokens"),
     ],
 )
 def test_resolution_that_is_not_of_its_hold_is_wrong(scribe, accounts, told, words):
     scribe.hold("a", 300)
-    columns = {"usd": 1, "tokens": 20, "task": "t", "held_at": AT, "kind": "charge", **told}
+    columns = {"usd": 1, "tokens": 20, **FACTS, "held_at": AT, "kind": "charge", **told}
     scribe.write(call="a", accounts=encode(list(accounts or (TASK, DAILY))), **columns)
 
     assert wrong(scribe) == words
@@ -451,10 +476,10 @@ class Remembered:
     def __init__(self, *spends):
         self.rows = spends
 
-    def is_resolved(self, call, held_at, row):
-        return False
+    def resolution(self, call, held_at, told, row):
+        return None
 
-    def spends(self, column, subject, row):
+    def spends(self, column, subject, since, row):
         return self.rows if (column, subject) == ("machine", "m") else ()
 
 
@@ -462,6 +487,8 @@ class Remembered:
 def test_account_begins_with_what_its_window_has_seen(scribe, spent, right):
     """Only what the budget applies to, and only in its window: 30 are another provider's, 9 of the day before."""
     opened = "some\x1fmachine\x1fm\x1f2026-10-21T00:00:00Z"
+    scribe.hold("a", 106)
+    scribe.charge("a", 106)
     scribe.define(machine("1", name="some", providers=("openai",)))
     sums = {"spent_nano": spent, "held_nano": 0, "spent_tokens": 7, "held_tokens": 0}
     scribe.event("account_opened", account=opened, calls=[], **sums)
@@ -579,6 +606,37 @@ def test_replay_goes_on_from_its_state_at_any_row(tmp_path):
         for row in rows[cut:]:
             later.apply(row)
         assert later.state() == whole.state(), cut
+
+
+def test_state_of_an_earlier_version_is_read(tmp_path):
+    """It says less: of accounts not what they have counted, of open calls four facts, of limits not their rows."""
+    rows = everything_rows(tmp_path)
+    whole = Replay()
+    for row in rows:
+        whole.apply(row)
+    for cut in range(0, len(rows), 3):
+        replay = Replay()
+        for row in rows[:cut]:
+            replay.apply(row)
+        state = json.loads(encode(replay.state()))
+        del state["is_new"]
+        state["version"] = 1
+        for account in state["accounts"].values():
+            del account["counted"]
+        state["tasks"] = {name: told[:6] for name, told in state["tasks"].items()}
+        state["definitions"] = {name: told[:4] for name, told in state["definitions"].items()}
+        for call, told in state["open"].items():
+            at, usd, tokens, accounts, writer, until = told[:6]
+            four = [told[7 + place] for place in (0, 8, 9, 11)]  # task, machine, provider, model
+            state["open"][call] = [at, usd, tokens, accounts, writer, *four, until]
+        later = Replay.of(state)
+
+        for row in rows[cut:]:
+            later.apply(row)
+
+        assert {name: tally.numbers() for name, tally in later.accounts.items()} == {
+            name: tally.numbers() for name, tally in whole.accounts.items()
+        }, cut
 
 
 @pytest.mark.parametrize("state", [{}, {"version": 2}, [], {"version": 1, "row": 1}])

@@ -39,7 +39,7 @@ from tests.ledger.everything import chain_anew, forging
 VERSION_1 = Path(__file__).resolve().parent.parent / "data" / "ledger" / "version-1.sql"
 TABLES = ("accounts", "steps", "open_holds", "tasks", "budgets", "writers", "facets", "totals")
 # What no row tells, so that nothing can be said of it.
-NOT_TOLD = {("accounts", "alerted"), ("accounts", "counted_row"), ("writers", "since"), ("writers", "origin")}
+NOT_TOLD = {("accounts", "alerted"), ("writers", "since"), ("writers", "origin")}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_kinds_and_events_that_rows_can_tell_are_all_there(sealed):
     assert kinds == {"hold", "charge", "void", "correction", "refusal", "uncapped", "event"}
     assert codes == {
         *("budget_defined", "budget_removed", "account_opened", "account_caught_up", "budget_raised", "budget_reset"),
-        *("task_new", "task_closed", "hold_deferred", "hold_adopted"),
+        *("task_new", "task_closed", "hold_deferred", "hold_adopted", "raises_forgotten"),
     }
 
 
@@ -161,9 +161,9 @@ def test_changed_row_is_named_with_kind_call_and_instant(path):
 
     wrong = verify(path).wrong
 
-    assert (wrong.row, wrong.call) == (7, "c01")
+    assert (wrong.row, wrong.call) == (12, "c01")
     assert wrong.words == (
-        "row 7 (charge of call c01, 2026-10-21T12:00:00Z): its content is not what was written: the hash differs"
+        "row 12 (charge of call c01, 2026-10-21T12:00:00Z): its content is not what was written: the hash differs"
     )
 
 
@@ -304,7 +304,7 @@ def test_text_that_is_no_utf8_any_more_is_named_with_its_row(path):
 
     wrong = verify(path).wrong
 
-    assert (wrong.row, wrong.call) == (27, "c09")
+    assert (wrong.row, wrong.call) == (37, "c09")
     assert wrong.words.endswith("the hash differs")
 
 
@@ -423,7 +423,7 @@ def test_hold_over_the_limit_is_found_where_the_chain_was_made_anew(path):
     wrong = verify(path).wrong
 
     # On the second day c09 has cost 0.4 - 0.05, c10 0.1.
-    assert (wrong.row, wrong.call) == (41, "c11")
+    assert (wrong.row, wrong.call) == (51, "c11")
     assert 'its hold of $3 and 100 tokens passes the limit of budget "daily" of machine "m"' in wrong.words
     assert wrong.words.endswith("$3 with $0.45 spent and $0 held")
 
@@ -444,7 +444,7 @@ def test_second_hold_of_a_call_is_found_where_the_database_lets_it_in(path):
 
     wrong = verify(path).wrong
 
-    assert (wrong.row, wrong.call) == (41, "c01")
+    assert (wrong.row, wrong.call) == (51, "c01")
     assert wrong.words.endswith("its call has a hold already")
 
 
@@ -454,6 +454,164 @@ def test_correction_of_no_call_is_found(path):
         chain_anew(books)
 
     assert "no call of that id and instant has ended before it" in verify(path).wrong.words
+
+
+GRANT = machine("10", name="grant", window=LIFETIME)
+EVER = machine("10", name="ever", window=LIFETIME)
+OF_EVER = "json_array('ever' || char(31) || 'machine' || char(31) || 'm' || char(31))"
+OF_TASK = "json_array('task' || char(31) || 'task' || char(31) || 't' || char(31))"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """One file in which little happened, and something of each kind that commands do to a lifetime budget."""
+    desk, own = SqliteDesk(tmp_path_factory.mktemp("plain")), rules(EVER)
+    for name in ("c1", "c2", "c3"):
+        everything.hold(desk, name, "2", own)
+        everything.settle(desk, name, "2")
+    desk.admin.budget_set(GRANT, who="ada")
+    desk.clock.pass_by(minutes=1)
+    everything.hold(desk, "c4", "0.5", own)
+    everything.settle(desk, "c4", "0.75")  # above its hold
+    desk.admin.correct("c4", money("0.5"), reason="by the invoice", who="ada")
+    desk.admin.budget_rm("grant", who="ada")
+    everything.hold(desk, "c5", "0.25", own)
+    everything.settle(desk, "c5", "0.25")
+    desk.admin.budget_set(GRANT, who="ada")  # caught up
+    desk.admin.raise_budget(EVER, "m", money("1"), who="ada")
+    desk.admin.task_new("t", limit=money("9"), window="lifetime", who="ada")
+    desk.admin.reset_budget(EVER, "m", who="ada")
+    everything.hold(desk, "c6", "0.125", own)
+    desk.ledger.void("c6", Void("not_sent")).result(WAIT_S)
+    copy = desk.path.with_name("copy.sqlite3")
+    with closing(sqlite3.connect(desk.path)) as books, closing(sqlite3.connect(copy)) as target:
+        books.backup(target)
+    desk.close()
+    return copy
+
+
+def of_code(code, **values):
+    """Change what an event says."""
+    changes = ", ".join(f"'$.{name}', {value}" for name, value in values.items())
+    return f"UPDATE rows SET data = json_set(data, {changes}) WHERE code = '{code}'"
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        # A hold and its charge that leave out an account, are on one too many, or on theirs in another order.
+        ([f"UPDATE rows SET accounts = {OF_TASK} WHERE call = 'c1'"], 'it is not on budget "ever"'),
+        ([f"UPDATE rows SET accounts = {OF_EVER} WHERE call = 'c1'"], 'it is not on budget "task"'),
+        (
+            [
+                "UPDATE rows SET accounts = (SELECT accounts FROM rows WHERE call = 'c4' LIMIT 1) WHERE call = 'c5'"
+            ],
+            'it is on budget "grant" of machine "m", which does not count it',
+        ),
+        (
+            ["UPDATE rows SET accounts = json_array(accounts ->> '$[1]', accounts ->> '$[0]') WHERE call = 'c1'"],
+            "its accounts are in another order",
+        ),
+        (["UPDATE rows SET data = '{\"unchecked\":true}' WHERE kind = 'hold' AND call = 'c4'"], "it went unchecked"),
+        # A resolution that is not of its hold.
+        (["UPDATE rows SET machine = 'n' WHERE kind = 'charge' AND call = 'c1'"], 'its machine is "n"'),
+        (["UPDATE rows SET provider = 'p' WHERE kind = 'charge' AND call = 'c1'"], 'its provider is "p"'),
+        (["UPDATE rows SET model = 'x' WHERE kind = 'charge' AND call = 'c1'"], 'its model is "x"'),
+        (["UPDATE rows SET host = 'x' WHERE kind = 'charge' AND call = 'c1'"], 'its host is "x"'),
+        (["UPDATE rows SET client = 'x' WHERE kind = 'void'"], 'its client is "x"'),
+        (["UPDATE rows SET \"user\" = 'x' WHERE kind = 'void'"], 'its user is "x", and its hold was of "None"'),
+        (["UPDATE rows SET over_hold = 0 WHERE kind = 'charge' AND call = 'c4'"], "it says that it was not above"),
+        (["UPDATE rows SET over_hold = 1 WHERE kind = 'charge' AND call = 'c1'"], "it says that it was above"),
+        *(
+            ([f"UPDATE rows SET data = json_set(data, '$.balances[0][{place}]', 7) WHERE kind = 'void'"], "balances")
+            for place in range(6)
+        ),
+        (["UPDATE rows SET data = NULL WHERE kind = 'void'"], "it does not say what its kind must say"),
+        # Corrections.
+        (["UPDATE rows SET usd = -1000000000 WHERE kind = 'correction'"], "by it its call costs $-0.25"),
+        ([f"UPDATE rows SET accounts = {OF_EVER} WHERE kind = 'correction'"], "which counts it"),
+        (["UPDATE rows SET task = 'u' WHERE kind = 'correction'"], 'its task is "u", and its call was of "t"'),
+        (["UPDATE rows SET model = 'x' WHERE kind = 'correction'"], 'its model is "x", and its call was of "gpt-5.5"'),
+        (
+            ["UPDATE rows SET data = json_set(data, '$.row', 3) WHERE kind = 'correction'"],
+            "no call of that id and instant has ended before it",
+        ),
+        # What accounts begin with, catch up with, and lose.
+        (
+            [of_code("account_opened", spent_nano=1) + " AND data LIKE '%grant%'"],
+            "begins with $0.000000001 and 60 tokens spent, and the rows before say $6 and 60 tokens",
+        ),
+        ([of_code("account_caught_up", spent_nano=-1)], "cannot be"),
+        ([of_code("account_caught_up", spent_nano=0)], "and the rows before say $0.25 and 20 tokens"),
+        ([of_code("account_caught_up", spent_nano=500000000)], "and the rows before say $0.25 and 20 tokens"),
+        ([of_code("account_caught_up", spent_nano=0, pruned="json('true')", rows_to=3)], "does not count what is"),
+        ([of_code("budget_reset", spent_nano=99000000000)], 'it takes $99 and 100 tokens off budget "ever"'),
+        ([of_code("budget_reset", spent_nano=0)], 'it takes $0 and 100 tokens off budget "ever"'),
+        ([of_code("budget_reset", spent_tokens=0)], 'it takes $6.75 and 0 tokens off budget "ever"'),
+        ([of_code("budget_raised", by_nano=-1)], "it raises by nothing"),
+        # What loosens a limit.
+        *(
+            ([of_code(code, loosens=f"json('{said}')")], words)
+            for code, said, words in (
+                ("budget_raised", "false", "it loosens a limit"),
+                ("budget_reset", "false", "it loosens a limit"),
+                ("budget_removed", "false", "it loosens a limit"),
+                ("task_new", "true", "it does not loosen a limit"),
+                ("budget_defined", "true", "it does not loosen a limit"),
+            )
+        ),
+        ([of_code("task_new", reopened="json('true')")], 'its task "t" was not closed'),
+    ],
+)  # fmt: skip
+def test_row_that_says_what_cannot_be_is_found_where_chains_and_tables_were_made_anew(
+    plain, tmp_path, statements, words
+):
+    path = Path(shutil.copy(plain, tmp_path / "ledger.sqlite3"))
+    everything.forge(path, *statements)
+
+    wrong = verify(path).wrong
+
+    assert wrong.row is not None
+    assert words in wrong.words
+
+
+def test_forger_who_changes_nothing_leaves_a_ledger_that_is_right(plain, tmp_path):
+    path = Path(shutil.copy(plain, tmp_path / "ledger.sqlite3"))
+    everything.forge(path, "UPDATE rows SET usd = usd")
+
+    assert verify(path).wrong is None
+
+
+@pytest.mark.parametrize("change", ["0", "counted_row - 1", "999"])
+def test_row_up_to_which_an_account_has_counted_is_compared(plain, tmp_path, change):
+    path = Path(shutil.copy(plain, tmp_path / "ledger.sqlite3"))
+    with forging(path) as books:
+        books.execute(f"UPDATE accounts SET counted_row = {change} WHERE budget = 'grant'")
+
+    assert ": counted_row is " in verify(path).wrong.words
+
+
+def test_writer_whose_id_is_no_text_is_named_in_words_that_can_be_printed(path):
+    with forging(path) as books:
+        books.execute("INSERT INTO writers (id, seq, hash, since) VALUES (CAST(x'ff' AS TEXT), 1, zeroblob(32), 1)")
+
+    words = verify(path).wrong.words
+
+    assert "rows are missing at the end of writer \\udcff, after row " in words
+    assert words.encode("utf-8")
+
+
+def test_limit_that_came_while_the_ledger_was_away_makes_no_unchecked_hold_wrong(desk):
+    """Another process set it meanwhile; the hold of before is written after it."""
+    desk.ledger.hold(call("c1", "1"), rules()).result(WAIT_S)
+    desk.clock.pass_by(minutes=1)
+    desk.admin.budget_set(GRANT, who="ada")
+    everything.hold(desk, "c2", "1", rules())
+    with forging(desk.path) as books:
+        books.execute("UPDATE rows SET data = '{\"unchecked\":true}' WHERE kind = 'hold' AND call = 'c2'")
+        chain_anew(books)
+
+    assert verify(desk.path).wrong is None
 
 
 def test_charges_and_corrections_above_a_limit_are_a_warning(desk):
@@ -487,9 +645,9 @@ def test_rows_that_were_taken_out_are_stood_for_by_a_checkpoint(path, tmp_path):
 def test_checkpoint_does_not_hide_what_comes_after_it(path):
     prune(path, 20)
     with forging(path) as books:
-        books.execute("UPDATE rows SET usd = usd + 1 WHERE id = 27")
+        books.execute("UPDATE rows SET usd = usd + 1 WHERE id = 37")
 
-    assert verify(path).wrong.row == 27
+    assert verify(path).wrong.row == 37
 
 
 def prune(path, cut):
@@ -525,6 +683,18 @@ def test_ledger_of_version_1_is_verified_after_it_was_brought_to_this_one(tmp_pa
     assert verdict.warnings == ("1 call was charged above the hold",)
 
 
+def test_ledger_without_a_row_of_this_version_is_right_with_a_warning(tmp_path):
+    path = tmp_path / "books" / "ledger.sqlite3"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as books:
+        books.executescript(VERSION_1.read_text("utf-8"))
+
+    verdict = verify(path)
+
+    assert (verdict.wrong, verdict.rows) == (None, 19)
+    assert verdict.warnings[0].startswith("all rows are of an earlier version, which says less")
+
+
 def test_more_rows_than_one_slice_are_told_as_they_are_read(desk):
     wide = rules(machine("100000"))
     for start in range(0, SLICE, 100):
@@ -537,7 +707,7 @@ def test_more_rows_than_one_slice_are_told_as_they_are_read(desk):
 
     verdict = verify(desk.path, lambda done, total: told.append((done, total)))
 
-    rows = 2 * SLICE + 2  # two definitions
+    rows = 2 * SLICE + 4  # two definitions, two accounts
     assert (verdict.wrong, verdict.rows) == (None, rows)
     assert told == [(SLICE, rows), (2 * SLICE, rows), (rows, rows)]
 
@@ -563,7 +733,7 @@ def test_books_are_right_at_every_instant_while_others_write(desk):
     worker.join()
 
     assert counts == sorted(counts)
-    assert verify(desk.path).rows == 5 + 300
+    assert verify(desk.path).rows == 5 + 5 + 300  # definitions, and accounts of each
 
 
 @pytest.mark.parametrize("seed", range(12))
