@@ -204,7 +204,7 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
     if found != "ok":
         words = " ".join(found.split())
         raise LedgerError(
-            f"the ledger {path} is damaged: {words}; put a backup in its place, or move it away (with its -wal and -shm)"
+            f"the ledger {path} is damaged: {words}; put a backup in its place, or move it away, -wal and -shm too"
         )
 
 

@@ -151,7 +151,7 @@ class Writer:
         self._send([(operation, None) for operation in asked])
 
     def _restore_lock(self, liveness: Liveness) -> bool:
-        """Make our lock again where it was removed; others may have charged what we hold, so the books are read anew."""
+        """Make our lock again where it was removed; others may have charged what we hold: the books are read anew."""
         if liveness.is_ours():
             return False
         liveness.restore()

@@ -229,7 +229,7 @@ def test_no_new_ledger_is_made_beside_what_is_left_of_another(desk):
     hold(desk, "c0", "0.1")
     aside = desk.path.with_name("aside")
     desk.path.rename(aside)
-    with pytest.raises(LedgerError, match="is gone, but .* put the ledger back, or remove these too"):
+    with pytest.raises(LedgerError, match=r"is gone, but .* put the ledger back, or remove these too"):
         desk.admin.task_new("t", limit=money("1"), window="lifetime", who="ann")
     aside.rename(desk.path)
     assert isinstance(hold(desk, "c1", "0.1"), Held)
@@ -243,7 +243,7 @@ def test_a_damaged_file_is_not_started_on(tmp_path):
     content = bytearray(desk.path.read_bytes())
     content[4096 * 3 : 4096 * 4] = bytes(4096)
     desk.path.write_bytes(content)
-    with pytest.raises(LedgerError, match="is damaged: .*; put a backup in its place"):
+    with pytest.raises(LedgerError, match=r"is damaged: .*; put a backup in its place"):
         desk.open()
 
 
