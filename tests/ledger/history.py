@@ -151,6 +151,8 @@ class History:
         if not short:
             self.books.calls[name] = Spent(task, self.now, cents)
             self.wrote()
+        elif self.desk.query("SELECT max(at) = ? FROM rows", micros(self.now))[0][0]:
+            self.wrote()  # an account was opened, which is a row
 
     def end(self, name, cents):
         self.books.calls[name].cost = cents
