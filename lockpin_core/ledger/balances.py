@@ -83,7 +83,7 @@ class Balances:
         self._connection, self._backlog = connection, backlog or Backlog(connection)
         self._totals = totals or Totals(connection)
         self._note_event, self._definitions = note_event, definitions
-        self._past = Past(connection)
+        self.past = Past(connection)
         self._known: dict[str, _Account] = {}
         self._rolling: set[str] = set()  # of the known ones, those from which spend leaves
         self._changed: set[str] = set()
@@ -233,7 +233,7 @@ class Balances:
         account.touched.update(account.balance.steps)
         account.alerted = "[]"
         self._write_pending()
-        account.counted_row = account.reset_row = self._past.last_row()
+        account.counted_row = account.reset_row = self.past.last_row()
         (after,) = self.standings((seat,))
         return before, after
 
@@ -272,7 +272,8 @@ class Balances:
         if known is None:
             return
         self._write_pending()
-        missed, calls = self._past.missed(seat, self.at, known.counted_row)
+        rows_from = known.counted_row
+        missed, calls = self.past.missed(seat, self.at, rows_from)
         account = self._change(seat.account)
         self._join(seat.account, calls)
         balance = account.balance
@@ -285,8 +286,8 @@ class Balances:
             mine.spent_nano += step.spent_nano
             mine.spent_tokens += step.spent_tokens
             account.touched.add(leaves)
-        account.counted_row = self._past.last_row()
-        self._tell("account_caught_up", seat.account, missed, calls)
+        account.counted_row = self.past.last_row()
+        self._tell("account_caught_up", seat.account, missed, calls, rows_from=rows_from)
 
     def in_force_accounts(self, budget: Budget) -> list[Seat]:
         """List a budget's accounts whose window is now."""
@@ -355,7 +356,7 @@ class Balances:
         """Make an account that counts the charges and open holds of its window so far."""
         balance, calls = self._seen(seat)
         self._join(seat.account, calls)
-        row = self._past.last_row()
+        row = self.past.last_row()
         names = (seat.account, seat.budget.name, seat.budget.scope, seat.subject, *ends(seat.span))
         numbers = (balance.spent_nano, balance.held_nano, balance.spent_tokens, balance.held_tokens)
         self._connection.execute(_OPEN_ACCOUNT, (*names, balance.period_ms or None, row, *numbers))
@@ -371,7 +372,7 @@ class Balances:
     def _seen(self, seat: Seat) -> tuple[Balance, list[OpenCall]]:
         """Add up what rows and open holds say of an account that does not exist yet."""
         self._write_pending()
-        return self._past.of(seat, self.at)
+        return self.past.of(seat, self.at)
 
     def _write_pending(self) -> None:
         self._backlog.write()
@@ -384,12 +385,12 @@ class Balances:
         joined = [(encode([*json.loads(call.accounts), account]), call.call) for call in calls]
         self._connection.executemany("UPDATE open_holds SET accounts = ? WHERE call = ?", joined)
 
-    def _tell(self, code: str, account: str, seen: Balance, calls: Sequence[OpenCall]) -> None:
+    def _tell(self, code: str, account: str, seen: Balance, calls: Sequence[OpenCall], **more: int) -> None:
         numbers = {
             "spent_nano": seen.spent_nano, "held_nano": seen.held_nano,
             "spent_tokens": seen.spent_tokens, "held_tokens": seen.held_tokens,
         }  # fmt: skip
-        told: dict[str, object] = {"account": account, "calls": [call.call for call in calls], **numbers}
+        told: dict[str, object] = {"account": account, "calls": [call.call for call in calls], **numbers, **more}
         if seen.period_ms:
             told["steps"] = [[at, step.spent_nano, step.spent_tokens] for at, step in sorted(seen.steps.items())]
         self._note_event(code, told)

@@ -189,13 +189,17 @@ class Books:
                 call = lower
         return self._take(call, seats)
 
-    def hold_unchecked(self, call: Call, rules: Rules) -> Held:
-        """Write the hold of a call that went while the ledger was away, under no enforced limit."""
+    def hold_unchecked(self, call: Call, rules: Rules, after_row: int) -> Held:
+        """Write the hold of a call that went while the ledger was away; no limit was enforced at the last row then."""
         if (again := self._held_again(call)) is not None:
             return again
         seats = self._seats_in_force(call, rules, self.terms(call.payers.task))
         self.balances.standings(seats)
-        return self._take(call, seats, unchecked=True)
+        return self._take(call, seats, after_row)
+
+    def last_row(self) -> int:
+        """Give the number of the last row."""
+        return self.balances.past.last_row()
 
     def is_unlimited(self, call: Call, rules: Rules) -> bool:
         """Say, by reading alone, whether no enforced limit applies to a call."""
@@ -309,7 +313,7 @@ class Books:
         task = self.tasks.get(name)
         return None if task is None else task.terms
 
-    def _take(self, call: Call, seats: tuple[Seat, ...], *, unchecked: bool = False) -> Held:
+    def _take(self, call: Call, seats: tuple[Seat, ...], after_row: int | None = None) -> Held:
         """Put a fitting quote on its accounts and write its row."""
         usd, tokens = call.quote.most.nano, call.quote.tokens
         names = [seat.account for seat in seats]
@@ -318,7 +322,7 @@ class Books:
         if self.tasks.get(call.payers.task) is None:
             self.tasks.put(Task(call.payers.task, TaskTerms("lifetime", None, None, closed=False)))
         facts = fact_columns(call)
-        row = facts | hold_columns(call, self._rates_of(call), unchecked=unchecked)
+        row = facts | hold_columns(call, self._rates_of(call), after_row)
         row["usd"], row["tokens"], row["accounts"] = usd, tokens, accounts
         self.append("hold", row)
         self._facts[call.id] = facts

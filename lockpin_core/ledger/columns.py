@@ -41,10 +41,11 @@ def fact_columns(call: Call) -> dict[str, object]:
     }  # fmt: skip
 
 
-def hold_columns(call: Call, rates: str, *, unchecked: bool) -> dict[str, object]:
-    """Give what the row of a hold alone carries."""
-    told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", unchecked))
-    terms = {name: value for name, value in told if value}
+def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, object]:
+    """Give what the row of a hold alone carries; `after_row`: it went unchecked after that row."""
+    told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", after_row is not None))
+    terms: dict[str, object] = {name: value for name, value in told if value}
+    terms |= {} if after_row is None else {"after_row": after_row}
     return {
         "call": call.id, "wire": call.wire, "asked_model": call.asked_model, "rates": rates,
         "price_date": call.price_date, "tier": call.terms.tier,

@@ -38,6 +38,7 @@ ORDER BY id"""
 _COUNTED = (
     "SELECT id FROM rows WHERE task IS NULL AND kind = 'event' AND code IN ('account_opened', 'account_caught_up') "
     "AND id > ?1 AND json_extract(data, '$.account') = ?2 "
+    "AND coalesce(json_extract(data, '$.rows_from'), 0) < ?1 "
     "AND coalesce(json_extract(data, '$.rows_to'), id) >= ?1 ORDER BY id LIMIT 1"
 )
 _DEFINED = (
@@ -138,8 +139,9 @@ class Corrections:
 
     def _counted(self, account: str, budget: str, booked: _Booked) -> bool:
         event = self._connection.execute(_COUNTED, (booked.row, account)).fetchone()
-        defined = None if event is None else self._connection.execute(_DEFINED, (event[0], budget)).fetchone()
-        # An account of an earlier version may have begun without an event.
+        if event is None:
+            return False  # it began with nothing, before such events were always written
+        defined = self._connection.execute(_DEFINED, (event[0], budget)).fetchone()
         defined = defined or self._connection.execute(_STORED, (budget,)).fetchone()
         definition, facts = budget_of(budget, json.loads(defined[0])), booked.facts
         return definition.applies(provider=str(facts["provider"]), model=str(facts["model"]))

@@ -151,12 +151,19 @@ class Effects:
         if data.get("pruned"):
             self._count_pruned(account, data)
             return
-        missed, after = None, account.counted_row
+        missed, after = None, self._counted_before(account, data)
         if after is not None and account.name.scope in SUBJECT_COLUMN:
             column, name = SUBJECT_COLUMN[account.name.scope], account.name
             missed = self._earlier.missed(column, name.subject, self._since(account), after, account.id, self.row)
         self._compare_past(account, self._count(account, data), missed)
-        self._end_count(account, self.row - 1)
+        self._end_count(account, self.row - 1, after or 0)
+
+    def _counted_before(self, account: Tally, data: Content) -> int | None:
+        """Give the row up to which an account had counted; None: no row tells."""
+        said, known = data.get("rows_from"), account.counted_row
+        if said is not None and known is not None and said != known:
+            raise self._wrong(f"{shown(account.id)} had counted up to row {known}, and not {said}")
+        return said if known is None else known
 
     def _count_pruned(self, account: Tally, data: Content) -> None:
         """Take what an account that is away counts of rows that are taken out: they are not there to be compared."""
@@ -167,12 +174,13 @@ class Effects:
             raise self._wrong(f"{shown(account.id)} does not count what is taken out")
         if not (account.counted_row or 0) < rows_to < self.row or (taken_to is not None and rows_to > taken_to):
             raise self._wrong("the rows that it speaks of were not taken out")
+        after = self._counted_before(account, data)
         self._count(account, {**data, "calls": ()}, is_pruned=True)
-        self._end_count(account, rows_to)
+        self._end_count(account, rows_to, after or 0)
 
-    def _end_count(self, account: Tally, rows_to: int) -> None:
+    def _end_count(self, account: Tally, rows_to: int, rows_from: int = 0) -> None:
         """Note up to which row an account has counted; before there were such numbers, nothing can be said of it."""
-        account.count_up(rows_to, self.definitions[account.name.budget].budget)
+        account.count_up(rows_to, self.definitions[account.name.budget].budget, rows_from)
         if not self.is_new:
             account.counted_row, account.is_counted_told = None, False
 

@@ -28,7 +28,7 @@ _NETWORK_FUSE = ("sshfs", "s3fs", "glusterfs", "ceph", "rclone", "gcsfuse", "goo
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # how the kernel's table writes a space and its like
 _OURS_ONLY = 0o600
 
-type Identity = tuple[int, int]  # device and inode
+type Identity = tuple[int, int, bool]  # device, inode, and whether its owner may write
 
 
 def open_ledger(path: Path, *, durability: str, new_id: NewId) -> sqlite3.Connection:
@@ -124,19 +124,14 @@ def log_of(path: Path) -> Path:
     return found.with_name(found.name + "-wal")
 
 
-def identity(path: Path | str) -> Identity:
-    """Give device and inode behind a path. Raises OSError where there is none."""
-    found = os.stat(path)  # noqa: PTH116 - before every commit, and a Path takes several times as long
-    return found.st_dev, found.st_ino
-
-
 class Watch:
     """Notices that the files behind an open connection were replaced or deleted.
 
     SQLite keeps its descriptors open, so the inodes seen right after opening cannot be given to other files meanwhile.
     The write-ahead log is watched too: commits into a deleted one would be lost when the last process closes it. So is
     its index, which holds the locks: with a new one beside the old, two processes would write at once. A ledger
-    reached through a link counts as replaced when the link leads elsewhere.
+    reached through a link counts as replaced when the link leads elsewhere. A file whose owner may not write to it any
+    more is written to no more, though descriptors go on working.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,19 +141,22 @@ class Watch:
         self._seen = tuple(_look(part, name) for part, name in self._parts)
 
     def check(self) -> None:
-        """Raise LedgerUnavailable, saying what became of which file, unless both are those that were opened."""
+        """Raise LedgerUnavailable, saying what became of which file, unless all are those that were opened."""
         for (part, name), seen in zip(self._parts, self._seen, strict=True):
-            if _look(part, name) != seen:
-                raise LedgerUnavailable(f"the ledger {part} was replaced while in use: {name}")
+            found = _look(part, name)
+            if found != seen:
+                what = "made read-only" if found[:2] == seen[:2] else "replaced"
+                raise LedgerUnavailable(f"the ledger {part} was {what} while in use: {name}")
 
 
 def _look(part: str, name: str) -> Identity:
     try:
-        return identity(name)
+        found = os.stat(name)  # noqa: PTH116 - before every commit, and a Path takes several times as long
     except FileNotFoundError as error:
         raise LedgerUnavailable(f"the ledger {part} was deleted while in use: {name}") from error
     except OSError as error:
         raise LedgerUnavailable(f"the ledger {part} cannot be reached: {name}: {_why(error)}") from error
+    return found.st_dev, found.st_ino, bool(found.st_mode & stat.S_IWUSR)
 
 
 def _create(path: Path, suffix: str) -> None:

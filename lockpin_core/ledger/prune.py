@@ -237,7 +237,7 @@ class _Pruning:
                 and budget.applies(provider=row["provider"], model=row["model"])
             ]
             if missed:
-                self._count(account, missed, rows[-1]["id"])
+                self._count(account, missed, counted_row, rows[-1]["id"])
 
     def _away(self) -> Iterator[tuple[str, Budget, str, str, int]]:
         for account, name, scope, subject, counted_row in self._connection.execute(_LIFETIME).fetchall():
@@ -249,14 +249,14 @@ class _Pruning:
             if stored.removed_at is not None or (now.window.kind, now.scope) != ("lifetime", scope):
                 yield account, budget, scope, subject, counted_row
 
-    def _count(self, account: str, missed: Sequence[Row], rows_to: int) -> None:
+    def _count(self, account: str, missed: Sequence[Row], counted_row: int, rows_to: int) -> None:
         amounts = [(row["usd"], row["tokens"]) for row in missed]
         for row in missed:  # what was corrected of these calls, wherever its row is: it counts with its call alone
             amounts += self._connection.execute(_CORRECTED, (row["call"], encode(account))).fetchall()
         usd, tokens = (sum(column) for column in zip(*amounts, strict=True))
         self._connection.execute(_COUNT, (usd, tokens, rows_to, account))
         told = {"spent_nano": usd, "held_nano": 0, "spent_tokens": tokens, "held_tokens": 0}
-        told_of = {"account": account, "calls": [], "pruned": True, "rows_to": rows_to}
+        told_of = {"account": account, "calls": [], "pruned": True, "rows_from": counted_row, "rows_to": rows_to}
         self._books.event("account_caught_up", told_of | told)
 
 

@@ -124,7 +124,8 @@ class Replay(Effects):
             raise self._wrong("its call has an open hold already")
         if usd < 0 or tokens < 0 or not names:
             raise self._wrong("it holds less than nothing, or on no account")
-        unchecked = data is not None and bool(json.loads(data).get("unchecked"))
+        told = {} if data is None else json.loads(data)
+        unchecked = bool(told.get("unchecked"))
         who = (task, content["machine"], content["provider"], content["model"])
         if task not in self.tasks:
             self.tasks[task] = Task()
@@ -138,18 +139,22 @@ class Replay(Effects):
             if names != wanted:
                 raise self._wrong(not_its(names, wanted))
             if unchecked:
-                self._judge_unchecked(who)
+                self._judge_unchecked(who, told.get("after_row"))
         for account in accounts:
             account.balance.held_nano += usd
             account.balance.held_tokens += tokens
         self.open[call] = OpenCall(at, usd, tokens, names, content["writer"], _facts(content))
         self.calls += 1
 
-    def _judge_unchecked(self, who: tuple[str, str, str, str]) -> None:
-        """Check that no limit stood against a hold that was written later: one that came meanwhile may be there now."""
+    def _judge_unchecked(self, who: tuple[str, str, str, str], after_row: int | None) -> None:
+        """Check that no limit stood against a hold that was written later: one that came meanwhile may be there now.
+
+        `after_row` is the last row that was there when its call was let go.
+        """
         since = self._seating.limited_since(*who, self.at)
-        last = None if since is None else self._earlier.last_row(self._content["writer"], self.at)
-        if since is not None and last is not None and (since < last or not last):
+        if after_row is not None and not 0 <= after_row < self.row:
+            raise self._wrong(f"it was let go after row {after_row}, which was not there yet")
+        if since is not None and (after_row is None or since <= after_row):
             raise self._wrong(f"it went unchecked, and a limit stands against it since row {since}")
 
     def _judge(self, account: Tally, usd: int, tokens: int, *, checked: bool) -> None:

@@ -154,11 +154,12 @@ def _hold_without(
     """Let a call go that no enforced limit applies to, and write its hold later."""
     if not books.is_unlimited(call, rules):
         return None
-    return Held(call, clock(), (), degraded=True), partial(_hold_unchecked, call=call, rules=rules)
+    later = partial(_hold_unchecked, call=call, rules=rules, after_row=books.last_row())
+    return Held(call, clock(), (), degraded=True), later
 
 
-def _hold_unchecked(books: Books, call: Call, rules: Rules) -> Held:
-    return books.hold_unchecked(call, rules)
+def _hold_unchecked(books: Books, call: Call, rules: Rules, after_row: int) -> Held:
+    return books.hold_unchecked(call, rules, after_row)
 
 
 def _defer(books: Books, call_id: str, hold_for: timedelta) -> None:

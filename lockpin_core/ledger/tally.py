@@ -168,21 +168,24 @@ def amount(usd: int, tokens: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """An account began, or caught up: it counted calls that ended up to a row, by the filter of its budget then."""
+    """An account began, or caught up: it counted calls that ended after one row and up to another, by the filter of its
+    budget then.
+    """
 
     rows_to: int
     budget: Budget
+    rows_from: int = 0
 
     def state(self) -> list[object]:
         """Give everything that counts as JSON-ready data."""
-        return [self.rows_to, list(self.budget.models), list(self.budget.providers)]
+        return [self.rows_to, list(self.budget.models), list(self.budget.providers), self.rows_from]
 
     @classmethod
     def of(cls, name: Name, state: Sequence[Any]) -> Count:
         """Read back what `state` gave."""
-        rows_to, models, providers = state
+        rows_to, models, providers, *rows_from = state
         kept = Budget(name.budget, name.scope, _LIFETIME, models=tuple(models), providers=tuple(providers))
-        return cls(rows_to, kept)
+        return cls(rows_to, kept, *rows_from)
 
 
 @dataclass(slots=True)
@@ -275,16 +278,18 @@ class Tally:
         self.first_leaves_at = min(self.steps, default=_NEVER)
         self.balance.spent_nano = self.balance.spent_tokens = 0
 
-    def count_up(self, rows_to: int, budget: Budget) -> None:
-        """Note that what is not listed on it was counted up to a row."""
-        if self.counts and _filter(self.counts[-1].budget) == _filter(budget):
-            self.counts.pop()  # whatever that one counted, this one says the same of
-        self.counts.append(Count(rows_to, budget))
+    def count_up(self, rows_to: int, budget: Budget, rows_from: int = 0) -> None:
+        """Note that what is not listed on it was counted, after one row and up to another."""
+        last = self.counts[-1] if self.counts else None
+        if last is not None and _filter(last.budget) == _filter(budget) and rows_from <= last.rows_to:
+            rows_from = last.rows_from  # whatever that one counted, this one says the same of
+            self.counts.pop()
+        self.counts.append(Count(rows_to, budget, rows_from))
         self.counted_row, self.is_counted_told = rows_to, True
 
     def has_counted(self, row: int, held_at: int, provider: str, model: str) -> bool:
         """Say whether it counts a call that ended at a row on which it is not listed."""
-        first = next((count for count in self.counts if count.rows_to >= row), None)
+        first = next((count for count in self.counts if count.rows_from < row <= count.rows_to), None)
         if first is None or self.reset_row >= row or not self.contains(held_at):
             return False
         return first.budget.applies(provider=provider, model=model)

@@ -212,16 +212,14 @@ class Writer:
         self._kept.clear()
         return batch
 
-    def _commit(self, batch: list[Operation]) -> None:
-        """Run a batch in one transaction and answer it.
+    def _commit(self, batch: list[Operation]) -> bool:
+        """Run a batch in one transaction and answer it. False: writing as such did not work.
 
         Where an operation itself fails, the batch is done again one by one, so that the others do not go down with it.
         """
-        if self._faulted and len(batch) > MANY:
-            self._commit([])  # whether writing works, before much is done in vain
-            if self._faulted:
-                self._failed(batch, None, LedgerUnavailable(self._fault_words))
-                return
+        # Under a fault, see whether writing works before much is done in vain.
+        if self._faulted and len(batch) > MANY and not self._commit([]):
+            return self._failed(batch, None, LedgerUnavailable(self._fault_words))
         answers: list[tuple[Operation, object]] = []
         committing = False
         mark = self._books.mark()
@@ -237,13 +235,12 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - handed to those who wait for an answer, who must not hang
             after = self._books.mark()
             self._roll_back(mark)
-            if blames_database(error):
-                self._failed(batch, _Doubt(after, answers) if committing else None, error)
-            else:
-                self._isolate(batch, error)
-        else:
-            self._send(answers)
-            self._set_fault("")
+            if not blames_database(error):
+                return self._isolate(batch, error)
+            return self._failed(batch, _Doubt(after, answers) if committing else None, error)
+        self._send(answers)
+        self._set_fault("")
+        return True
 
     def _check_place(self) -> None:
         """Raise LedgerUnavailable where the files are not ours any more, or others would take us for dead."""
@@ -264,22 +261,32 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def _isolate(self, batch: list[Operation], error: Exception) -> None:
+    def _isolate(self, batch: list[Operation], error: Exception) -> bool:
+        """Run a batch one by one. Where writing stops to work meanwhile, the rest waits behind what it stopped at."""
         if len(batch) <= 1:
             self._send([(operation, error) for operation in batch])
-            return
-        for operation in batch:
-            self._commit([operation])
+            return True
+        newer = list(self._kept)
+        self._kept.clear()
+        for place, operation in enumerate(batch, 1):
+            if not self._commit([operation]):
+                first = list(self._kept)
+                self._kept.clear()
+                self._failed(batch[place:], None, LedgerUnavailable(self._fault_words))
+                self._kept = deque([*first, *self._kept, *newer])
+                return False
+        self._kept.extend(newer)
+        return True
 
-    def _failed(self, batch: list[Operation], doubt: _Doubt | None, error: Exception) -> None:
-        """Answer the holds of a failed transaction and keep the rest, once it is known whether it happened."""
+    def _failed(self, batch: list[Operation], doubt: _Doubt | None, error: Exception) -> bool:
+        """Answer the holds of a failed transaction and keep the rest, once it is known whether it happened: True."""
         happened: bool | None = False
         if doubt is not None:
             happened = self._outcome(doubt)
         if happened and doubt is not None:
             self._books.reset(doubt.after)
             self._send(doubt.answers)
-            return
+            return True
         unavailable = LedgerUnavailable(reason(error))
         kept: list[Operation] = []
         waiting = len(self._kept) + sum(operation.kept for operation in batch)
@@ -298,6 +305,7 @@ class Writer:
         else:
             self._keep_first(kept)
         self._set_fault(reason(error))
+        return False
 
     def _without(self, operation: Operation, *, is_known: bool, has_room: bool) -> tuple[object, Operation | None]:
         """Answer an operation that cannot be written, from what can be read where that is enough; None: it is not.

@@ -10,6 +10,7 @@ import pytest
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.verify import verify
 from lockpin_core.ledger.writer import KEPT_MAX
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle
@@ -333,3 +334,33 @@ def test_each_reason_for_being_away_is_told_once(tmp_path):
         ("", ""),
     ]  # fmt: skip
     desk.close()
+
+
+def test_what_is_refused_among_what_waits_takes_no_settlement_with_it(desk):
+    free = rules(machine("1", enforce=False))
+    desk.ledger.define(free, "one.yaml").result(WAIT_S)
+    hold(desk, "c0", "0.1", free)
+    desk.admin.budget_set(machine("9", name="cap", enforce=False), who="ann")
+    with closing(full(desk)):
+        assert hold(desk, "h1", "0.5", free).degraded
+        settling = desk.ledger.settle("h1", charge("0.01"))
+        for _ in range(3):
+            refused = desk.ledger.define(rules(machine("1", name="cap")), "one.yaml")
+            with pytest.raises((LedgerError, LedgerUnavailable)):
+                refused.result(WAIT_S)
+    assert settling.result(WAIT_S).charge.amount == money("0.01")
+    assert seen(desk, free)["daily"] == ("0.01", "0.1")
+
+
+def test_a_limit_that_came_after_a_degraded_call_is_no_fault_of_its_hold(desk):
+    free = rules(machine("1", enforce=False))
+    hold(desk, "c0", "0.1", free)
+    with closing(full(desk)):
+        hold(desk, "h1", "0.5", free)
+        early = desk.ledger.settle("h1", charge("0.01"))
+    early.result(WAIT_S)
+    desk.admin.budget_set(machine("9", name="cap"), who="ann")
+    assert isinstance(hold(desk, "c1", "0.1", free), Held)
+    assert verify(desk.path).wrong is None
+    (row,) = desk.query("SELECT id, data FROM rows WHERE kind = 'hold' AND call = 'h1'")
+    assert 0 < json.loads(row["data"])["after_row"] < row["id"]

@@ -13,6 +13,7 @@ from lockpin_core.ledger import schema
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held, Short
 from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
 from tests.ledger.desk import LIFETIME, WAIT_S, SqliteDesk, call, charge, counted_ids, machine, money, rules
 
@@ -120,3 +121,16 @@ def test_who_only_reads_brings_it_up_too(tmp_path):
     path = unpack(tmp_path / "books" / "ledger.sqlite3")
     with LedgerReader(path) as reader:
         assert reader.call("call-3").charged == money("1.1")
+
+
+@pytest.mark.parametrize("caught_up", [False, True], ids=["at once", "after its account caught up"])
+def test_a_correction_reaches_only_accounts_that_counted_the_call(desk, caught_up):
+    desk.ledger.define(THEN, "lockpin.yaml").result(WAIT_S)
+    desk.look_after()
+    if caught_up:
+        desk.admin.task_new("fix-login", limit=money("1"), window="lifetime", who="ann")
+    desk.admin.correct("call-3", money("0.10"), reason="billed less", who="ann")  # it was on the task's day account
+    desk.admin.task_new("fix-login", limit=money("1"), window="lifetime", who="ann")
+    assert isinstance(desk.ledger.hold(call("n1", "1.01", task="fix-login", host="other"), THEN).result(WAIT_S), Short)
+    assert isinstance(desk.ledger.hold(call("n2", "1", task="fix-login", host="other"), THEN).result(WAIT_S), Held)
+    assert verify(desk.path).wrong is None

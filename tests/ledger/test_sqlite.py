@@ -202,6 +202,17 @@ def test_a_ledger_deleted_or_replaced_while_open_is_out_of_reach(desk, replaced)
     assert seen(desk)["daily"] == ("0.2", "0")
 
 
+@pytest.mark.parametrize(("end", "part"), [("", "file"), ("-wal", "log"), ("-shm", "index")])
+def test_a_file_made_read_only_while_open_is_written_no_more(desk, end, part):
+    hold(desk, "c1", "0.3")
+    place = Path(f"{desk.path}{end}")
+    place.chmod(0o400)
+    with pytest.raises(LedgerUnavailable, match=f"the ledger {part} was made read-only while in use: {place}"):
+        hold(desk, "c2", "0.3")
+    place.chmod(0o600)
+    assert isinstance(hold(desk, "c3", "0.3"), Held)
+
+
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
 def test_a_deleted_log_or_its_index_is_noticed(desk, end):
     hold(desk, "c1", "0.3")
