@@ -601,17 +601,20 @@ def test_writer_whose_id_is_no_text_is_named_in_words_that_can_be_printed(path):
     assert words.encode("utf-8")
 
 
-def test_limit_that_came_while_the_ledger_was_away_makes_no_unchecked_hold_wrong(desk):
-    """Another process set it meanwhile; the hold of before is written after it."""
+@pytest.mark.parametrize(("after_row", "is_wrong"), [(3, False), (4, True), (6, True)])
+def test_limit_that_came_while_the_ledger_was_away_makes_no_unchecked_hold_wrong(desk, after_row, is_wrong):
+    """Another process set it at row 4; the hold of row 6 was let go after the row that it names."""
     desk.ledger.hold(call("c1", "1"), rules()).result(WAIT_S)
     desk.clock.pass_by(minutes=1)
     desk.admin.budget_set(GRANT, who="ada")
     everything.hold(desk, "c2", "1", rules())
     with forging(desk.path) as books:
-        books.execute("UPDATE rows SET data = '{\"unchecked\":true}' WHERE kind = 'hold' AND call = 'c2'")
+        data = f'{{"after_row":{after_row},"unchecked":true}}'
+        books.execute("UPDATE rows SET data = ? WHERE kind = 'hold' AND call = 'c2'", (data,))
         chain_anew(books)
 
-    assert verify(desk.path).wrong is None
+    wrong = verify(desk.path).wrong
+    assert (None if wrong is None else wrong.row) == (6 if is_wrong else None)
 
 
 def test_charges_and_corrections_above_a_limit_are_a_warning(desk):
