@@ -97,7 +97,7 @@ def _by_rows(folder: Path, effort: Effort) -> list[Line]:
         bench_fill.remove(path)
     what = "ledger on {:,} rows: pairs a second, of those on {:,}"
     shares = [(rows, rate / rates[0]) for rows, rate in zip(sizes[1:], rates[1:], strict=True)]
-    return [Line(what.format(n, sizes[0]), f"{share:.2f}×", "≥ 0.8×", share >= 0.8) for n, share in shares]
+    return [Line(what.format(n, sizes[0]), f"{share:.2f}×", "≥ 0.9×", share >= 0.9) for n, share in shares]
 
 
 def reports(bench: Bench, effort: Effort) -> list[Line]:
