@@ -17,7 +17,7 @@ from lockpin_core.money import ZERO
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider, canonical_path, is_plain_path
 from lockpin_core.settlement import Tariff
-from lockpin_core.sizing.bound import ceiling
+from lockpin_core.sizing.bound import ceiling, fixed_output, output_times
 from lockpin_core.usage import Usage
 from lockpin_core.wire.protocol import Wire
 
@@ -112,7 +112,7 @@ class Priced:
             tokens = max_output_fitting(self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo())
         if room.tokens is not None:
             tokens = min(tokens, room.tokens - whole.prompt)
-        return max(0, min(limit, (tokens - self.parsed.extra_output) // self.parsed.choices))
+        return max(0, min(limit, (tokens - fixed_output(self.parsed, self.model)) // output_times(self.parsed)))
 
     def tariff(self, config: Config) -> Tariff:
         """Give what settlement needs: this instant's prices, and the provider's facts."""
@@ -186,6 +186,6 @@ def has_limit(standings: Sequence[Standing]) -> bool:
 
 def may_go_uncapped(config: Config, incoming: Incoming) -> bool:
     """Say whether `allow_uncapped` lists this call: never what a wire meters, never a path that hides what it is."""
-    if canonical_path(incoming.path) in incoming.provider.wires or not is_plain_path(incoming.path):
+    if incoming.provider.metered(canonical_path(incoming.path)) is not None or not is_plain_path(incoming.path):
         return False
     return any(fnmatch.fnmatchcase(f"{incoming.host}{incoming.path}", glob) for glob in config.allow_uncapped)

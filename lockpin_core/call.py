@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit, Usage
@@ -12,13 +13,14 @@ from lockpin_core.usage import Unit, Usage
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as a wire sees it: the body decoded, header names in lower case, the path canonical, without query."""
+    """A request as a wire sees it: the body decoded, header names in lower case, the path without query."""
 
     method: str
     host: str
     path: str
     headers: Mapping[str, str]
     body: bytes
+    path_model: str | None = None  # the model where the path names it, decoded, case kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class Terms:
     geo: str | None = None  # "us", "eu", "global": inference geography or data residency
 
 
+class Image(NamedTuple):
+    """One image of a request: its size in pixels, where the body shows it, and the detail that is asked for."""
+
+    width: int | None = None
+    height: int | None = None
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """How much a request body holds, counted without a tokenizer (PRICING §8)."""
@@ -48,9 +58,10 @@ class Content:
     strings: int  # how many strings those are
     messages: int  # how many messages frame them
     schema_bytes: int = 0  # JSON bytes of tools, functions and response schemas
-    images: int = 0  # image blocks, each bounded by the model's ceiling
+    images: tuple[Image, ...] = ()  # each bounded by the model's rule, or its ceiling
     extra_tokens: int = 0  # fixed allowances: hidden prompts of client-side tools that the provider defines
     hidden: str | None = None  # why the body does not show the whole prompt ("file_id"); the context window bounds it
+    counted: int | None = None  # tokens of the whole prompt as something better than bytes has counted them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,15 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Also:
+    """Another model that the provider may run within a call: on the same prompt, so many times."""
+
+    model: str
+    output_limit: int | None  # each time; None: the model's maximum
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
     """What price and policy need of a request body; made by a wire only."""
 
@@ -72,6 +92,8 @@ class Parsed:
     content: Content
     output_limit: int | None  # tokens a choice may have, as the request says; None: it does not say
     choices: int = 1
+    rounds: int = 1  # samplings that the provider may make by itself: 1 + the calls of its own tools; each reads it all
+    output_rounds: int = 1  # how many of them may each have the output limit
     extra_output: int = 0  # output tokens billed beside the limit (rejected predictions)
     output_settable: bool = True  # False: the body must not get a limit
     attested: bool = False  # the body is signed or attested and passes byte for byte or not at all
@@ -83,6 +105,12 @@ class Parsed:
     fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools can cost
     terms: Terms = Terms()
     subscription: bool = False  # a plan login, billed by the plan and held at list price
+    beyond_limit: bool = False  # more than the output limit may be billed: the model's maximum comes on top
+    also: tuple[Also, ...] = ()  # other models that the provider may run on this prompt within the call
+    tool_limit: int | None = None  # the limit on the provider's own tools that the body must get: the bound counts on it
+    grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
+    chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
+    background: bool = False  # the usage comes by a later call
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
 
@@ -92,6 +120,7 @@ class Rewrite:
 
     max_output: int | None = None
     ask_usage: bool = False
+    tool_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +207,9 @@ class Reading:
     model: str | None = None
     terms: Terms = Terms()
     upstream_id: str | None = None
+    pending: bool = False  # the provider goes on working, and states the usage by another call
+    stated_pico: int | None = None  # what the reply says that it cost, in picodollars
+    reasoning: int = 0  # tokens of the output that are reasoning, which later turns may bring in again
     generated_bytes: int = 0  # UTF-8 bytes of generated text, tool names and input, and thinking that were relayed
     hidden_thinking: bool = False  # thinking ran; what is relayed of it may be a summary of what is billed
     delivered: bool = False  # some output reached the client
@@ -227,6 +259,11 @@ class Void:
 
     reason: str
     failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The exchange has ended, and its usage comes by another call: the hold stays."""
 
 
 @dataclass(frozen=True, slots=True)

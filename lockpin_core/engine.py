@@ -117,7 +117,7 @@ class Engine:
     def _meant(self, incoming: Incoming) -> str:
         """Point at the billed path that a base URL without its version misses by a little."""
         versioned = canonical_path(f"/v1/{incoming.path}")
-        if versioned not in incoming.provider.wires:
+        if incoming.provider.metered(versioned) is None:
             return ""
         return f"did the base URL lose its /v1? {versioned} is metered; else "
 

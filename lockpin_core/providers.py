@@ -5,6 +5,7 @@ A path is judged in a canonical form, so that no spelling of a billed path is mi
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import ipaddress
 import re
@@ -14,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-import yaml
-
 from lockpin_core.errors import PriceError
 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
@@ -23,11 +22,11 @@ _RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differ
 _FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
 _AROUND = "[]. \t\r\n\v\f"
 _LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: a price must never be a float
 _KEYS = frozenset(
     {
         *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "billed_errors"),
-        *("max_tps", "output_field", "include_usage", "error_shape"),
+        *("max_tps", "output_field", "include_usage", "error_shape", "polls"),
+        *("output_beside_limit", "output_settable", "deployments", "prices_from"),
         *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
     }
 )
@@ -35,9 +34,10 @@ _KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """A call that costs money, in the format that `wire` names."""
+    """A call that costs money, in the format that `wire` names; `model` where the path names it, case kept."""
 
     wire: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Free:
     """A call that cannot cost anything."""
 
     upgrades: bool = field(default=False, compare=False)  # nor can an Upgrade there: the path is no provider's
+    polls: str | None = field(default=None, compare=False)  # the wire of a reply that may state an earlier call's usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class Provider:
     name: str
     base: str  # where base-URL mode sends calls: scheme and host
     hosts: tuple[str, ...]  # exact, or with `*` for one or more characters of one label
-    wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire
+    wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire; `*`, `{model}` as in `_Paths`
+    polls: Mapping[str, str] = field(default_factory=dict)  # "METHOD /path" → wire of the reply
     free: tuple[tuple[str, str], ...] = ()  # (method, pattern)
     metered_below: tuple[str, ...] = ()  # when set, every path elsewhere is free
     host_geos: Mapping[str, str] = field(default_factory=dict)  # host → region that its prices are for
@@ -79,20 +81,47 @@ class Provider:
     output_field: str = "max_tokens"  # what Lockpin adds when a request has no output limit
     error_shape: str = "openai"  # whose error shape a refusal takes where no wire is called
     include_usage: bool = True  # the host accepts `stream_options.include_usage`
+    output_settable: bool = True  # the host accepts an output limit, and a limit on tool calls
+    output_beside_limit: bool = False  # reasoning is billed beside the output limit
+    deployments: bool = False  # what stands for the model is a name that the customer chose
 
     def route(self, method: str, path: str) -> Route:
         """Say what a call without Upgrade is; `path` is as sent, query and all."""
         plain = _normal(path)
         if method in _FREE_METHODS:
-            return Free(upgrades=self._is_elsewhere(path, plain))
+            return Free(upgrades=self._is_elsewhere(path, plain), polls=self._poll(method, plain))
         if _RESIDUE.search(plain):
             return Unknown()
         lower = plain.lower()
         if self.metered_below and not _is_below(lower, self.metered_below):
             return Free(upgrades=True) if self._is_elsewhere(path, plain) else Unknown()
-        if method == "POST" and lower in self.wires:
+        if method == "POST" and (found := self.metered(plain)) is not None:
+            return found
+        if not self._lists_free(method, path, plain):
+            return Unknown()
+        return Free(polls=self._poll(method, plain))
+
+    def metered(self, path: str) -> Metered | None:
+        """Find the format that a POST to a path is in, whatever the case of the path; None: it is no billed path.
+
+        `path` must be `canonical_path`'s or as much: decoded, without query.
+        """
+        lower = path.lower()
+        if lower in self.wires:
             return Metered(self.wires[lower])
-        return Free() if self._lists_free(method, path, plain) else Unknown()
+        for pattern, wire in self._patterns():
+            if (match := pattern.fullmatch(path)) is not None:
+                return Metered(wire, match.groupdict().get("model"))
+        return None
+
+    def _patterns(self) -> tuple[tuple[re.Pattern[str], str], ...]:
+        return _path_patterns(tuple((path, wire) for path, wire in self.wires.items() if "*" in path or "{" in path))
+
+    def _poll(self, method: str, plain: str) -> str | None:
+        if not self.polls or _RESIDUE.search(plain):
+            return None
+        wanted = f"{method} {plain.lower()}"
+        return next((wire for poll, wire in self.polls.items() if _matches(poll, wanted)), None)
 
     def geo_of(self, host: str) -> str | None:
         """Give the region whose price factor a canonical host stands for."""
@@ -196,12 +225,15 @@ def is_plain_path(raw: str) -> bool:
 
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
     """Read the provider files of a folder, every scalar as text. Raises PriceError naming the file."""
+    import yaml  # commands that need no prices must start fast
+
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: a price must never be a float
     trees: list[tuple[str, Mapping[str, object]]] = []
     for path in sorted(folder.glob("*.yaml")):
         if path.name == _LEFT_OUT:
             continue
         try:
-            tree = yaml.load(path.read_text("utf-8"), _LOADER)
+            tree = yaml.load(path.read_text("utf-8"), loader)
         except yaml.YAMLError as error:
             raise PriceError(f"{path.name} is not YAML: {error}") from error
         if not isinstance(tree, dict) or tree.get("provider") != path.stem:
@@ -228,7 +260,26 @@ def _matches(pattern: str, path: str) -> bool:
     wanted, given = pattern.split("/"), path.split("/")
     if len(given) < len(wanted) or (len(given) > len(wanted) and wanted[-1] != "*"):
         return False
-    return all(want in ("*", have) for want, have in zip(wanted, given, strict=False))
+    return all(_is_segment(want, have) for want, have in zip(wanted, given, strict=False))
+
+
+def _is_segment(want: str, have: str) -> bool:
+    """Match one segment; `*` and `{model}` stand for any text in it."""
+    if want in ("*", have):
+        return True
+    want = want.replace("{model}", "*")
+    return "*" in want and fnmatch.fnmatchcase(have.lower(), want.lower())
+
+
+@functools.lru_cache(maxsize=256)
+def _path_patterns(paths: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Make patterns of billed paths: `*` is one segment, `{model}` a name in one segment, which is kept."""
+
+    def pattern(path: str) -> re.Pattern[str]:
+        text = re.escape(path).replace(r"\*", "[^/]+").replace(re.escape("{model}"), "(?P<model>[^/]+?)")
+        return re.compile(text, re.IGNORECASE)
+
+    return tuple((pattern(path), wire) for path, wire in paths)
 
 
 def _is_below(path: str, prefixes: Iterable[str]) -> bool:
@@ -254,6 +305,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         base=_text(file, tree, "base"),
         hosts=tuple(_list(file, tree, "hosts")),
         wires=_table(file, tree, "wires"),
+        polls=_table(file, tree, "polls"),
         free=tuple(_free(file, entry) for entry in _list(file, tree, "free")),
         metered_below=tuple(_list(file, tree, "metered_below")),
         host_geos=_table(file, tree, "host_geos"),
@@ -262,6 +314,9 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         output_field=_choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
         error_shape=_choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
         include_usage=_choice(file, tree, "include_usage", ("true", "false")) == "true",
+        output_settable=_choice(file, tree, "output_settable", ("true", "false")) == "true",
+        output_beside_limit=_choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
+        deployments=_choice(file, tree, "deployments", ("false", "true")) == "true",
     )
 
 

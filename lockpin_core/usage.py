@@ -20,14 +20,24 @@ class Unit(enum.StrEnum):
     OUTPUT = "output"
     AUDIO_OUT = "audio_out"
     IMAGE_OUT = "image_out"
-    WEB_SEARCH = "web_search"
+    WEB_SEARCH = "web_search"  # a search that the provider makes
+    SEARCH_PROMPT = "search_prompt"  # a prompt that was grounded in searches, however many
+    MAPS = "maps"  # a query of a map
+    MAPS_PROMPT = "maps_prompt"  # a prompt that was grounded in a map
+    FILE_SEARCH = "file_search"
+    CODE_SESSION = "code_session"  # a container that code runs in
     REQUEST = "request"
 
 
 CACHE_WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_12H)
 PROMPT_UNITS = frozenset({Unit.INPUT, Unit.CACHE_READ, *CACHE_WRITES, Unit.AUDIO_IN, Unit.IMAGE_IN})
 OUTPUT_UNITS = frozenset({Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
-FEE_UNITS = frozenset({Unit.WEB_SEARCH, Unit.REQUEST})
+FEE_UNITS = frozenset(
+    {
+        *(Unit.WEB_SEARCH, Unit.SEARCH_PROMPT, Unit.MAPS, Unit.MAPS_PROMPT),
+        *(Unit.FILE_SEARCH, Unit.CODE_SESSION, Unit.REQUEST),
+    }
+)
 
 type Usage = Mapping[Unit, int]  # counts >= 0; an absent unit is 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from lockpin_core.call import Ceiling, Content, Parsed
+from lockpin_core.sizing.images import image_tokens
 
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
@@ -39,28 +40,61 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
     output = output_bound(model, output_limit)
     if prompt is None or output is None:
         return None
+    if parsed.beyond_limit and model.max_output_tokens is None:
+        return None
+    if parsed.rounds > 1:  # what the provider's tools add may fill the window each time
+        if model.context_tokens is None:
+            return None
+        prompt = parsed.rounds * max(prompt, model.context_tokens)
     return Ceiling(
         prompt=prompt,
-        output=parsed.choices * output + parsed.extra_output,
+        output=output_times(parsed) * output + fixed_output(parsed, model),
         prompt_units=parsed.prompt_units,
         output_units=parsed.output_units,
         fees=parsed.fees,
     )
 
 
+def output_times(parsed: Parsed) -> int:
+    """Give how often a call may have its whole output limit."""
+    return parsed.choices * parsed.output_rounds
+
+
+def fixed_output(parsed: Parsed, model: ModelFacts) -> int:
+    """Give the output that may be billed beside the limit, whatever the limit is."""
+    beyond = (model.max_output_tokens or 0) * output_times(parsed) if parsed.beyond_limit else 0
+    return parsed.extra_output + beyond
+
+
 def prompt_bound(content: Content, model: ModelFacts) -> int | None:
-    """Bound the prompt's tokens: from what is seen, never above the context window; hidden parts may fill it.
+    """Bound the prompt's tokens: by what was counted or seen, never above the context window; hidden parts may fill it.
 
     Where images are billed beyond the window, theirs come on top, and what is hidden has no bound: it may be images.
     """
+    by_bytes = _byte_bound(content, model)
+    known = [bound for bound in (by_bytes, content.counted) if bound is not None]
+    return min(known, default=None)
+
+
+def _byte_bound(content: Content, model: ModelFacts) -> int | None:
     window = model.context_tokens
-    if content.hidden is not None or (content.images and model.image_tokens is None):
+    images = _images_bound(content, model)
+    if content.hidden is not None or images is None:
         return None if model.images_beyond_window else window
-    images = content.images * (model.image_tokens or 0)
     seen = _text_bound(content, model.tokenizer) + content.extra_tokens + _FRAME + _PER_MESSAGE * content.messages
     if model.images_beyond_window:
         return _at_most(seen, window) + images
     return _at_most(seen + images, window)
+
+
+def _images_bound(content: Content, model: ModelFacts) -> int | None:
+    total = 0
+    for image in content.images:
+        tokens = image_tokens(image, model.image_tokens)
+        if tokens is None:
+            return None
+        total += tokens
+    return total
 
 
 def output_bound(model: ModelFacts, limit: int | None) -> int | None:

@@ -12,7 +12,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
 from lockpin_core.wire.jsonbody import model_name, plain_word, read_body, shown, whole
-from lockpin_core.wire.protocol import Scanner, UsageFilter
+from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import error_type, read_object
 from lockpin_core.wire.splice import Splice
@@ -23,7 +23,7 @@ _TOUCHED = ("max_tokens", "thinking")  # what `rewrite` may change
 _SUBSCRIPTION_TOKEN = "sk-ant-oat"  # an OAuth login of a plan; API keys begin otherwise
 
 
-class AnthropicMessages:
+class AnthropicMessages(Wire):
     """`POST /v1/messages`, of Anthropic and of those who speak like it."""
 
     name = "anthropic_messages"
@@ -59,10 +59,6 @@ class AnthropicMessages:
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says which cache lifetimes the request named."""
         return MessageStreamScanner(asked) if streamed else MessageScanner(asked)
-
-    def usage_filter(self) -> UsageFilter | None:
-        """Give none: a Messages stream states its usage unasked."""
-        return None
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.type` of an error body."""

@@ -6,6 +6,7 @@ overflowing numbers, other encodings), the price could be of another request tha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lockpin_core.call import Layout
+from lockpin_core.call import Layout, Request
 from lockpin_core.errors import WireError
 from lockpin_core.wire.textsize import sizes, utf8_size
 
@@ -133,6 +134,23 @@ def shown_name(name: object) -> str:
     """Write a field or type name for a message, in quotes: ASCII and at most 40 characters."""
     text = name if isinstance(name, str) else shown(name)
     return json.dumps(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def digest(request: Request, leaves_out: Collection[str]) -> bytes:
+    """Digest a request without the members of these names and `stream`, wherever they stand in the body."""
+    names = frozenset({"stream", "stream_options", *leaves_out})
+
+    def kept(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: kept(item) for key, item in value.items() if key not in names}
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    found = hashlib.sha256(f"{request.method} {request.host} {request.path_model or request.path}\n".encode())
+    try:
+        found.update(json.dumps(kept(json.loads(request.body)), sort_keys=True).encode())
+    except (ValueError, RecursionError):
+        found.update(request.body)
+    return found.digest()
 
 
 def json_text(value: object, *, escaped: bool = False) -> str:

@@ -15,7 +15,7 @@ from lockpin_core.wire.jsonbody import Body, model_name, plain_word, read_body, 
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
-from lockpin_core.wire.protocol import Scanner, UsageFilter
+from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import error_type, read_object
 from lockpin_core.wire.splice import Splice
@@ -27,7 +27,7 @@ _TOUCHED = (*_LIMITS, "stream_options")  # what `rewrite` may change
 MAX_CHOICES = 128  # what the provider accepts as `n`
 
 
-class OpenAIChat:
+class OpenAIChat(Wire):
     """`POST /v1/chat/completions`, of OpenAI and of the many that speak like it."""
 
     name = "openai_chat"

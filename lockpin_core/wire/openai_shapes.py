@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from lockpin_core.call import Image
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
 from lockpin_core.wire.tally import (
@@ -92,7 +93,7 @@ def _marker(value: object, tally: Tally) -> None:
 
 
 def _count_image(value: object, tally: Tally) -> None:
-    tally.images += 1
+    tally.images.append(Image())
 
 
 def _hide_file(value: object, tally: Tally) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
+from lockpin_core.wire.jsonbody import digest
 
 
 class Scanner(Protocol):
@@ -31,8 +33,19 @@ class UsageFilter(Protocol):
         """Give what was kept back, at the stream's end."""
 
 
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """What asks the provider how many tokens a prompt has, on the call's own host and with its own credentials."""
+
+    path: str  # with query
+    body: bytes
+
+
 class Wire(Protocol):
-    """One format. Vendors that speak it are data (`pricing/*.yaml`)."""
+    """One format. Vendors that speak it are data (`pricing/*.yaml`).
+
+    What stands here with a body is what a format does that has nothing of the kind.
+    """
 
     @property
     def name(self) -> str: ...
@@ -69,6 +82,26 @@ class Wire(Protocol):
 
     def usage_filter(self) -> UsageFilter | None:
         """Make the filter for a stream whose request was rewritten with `ask_usage`; None: the wire needs none."""
+        return None
+
+    def count_request(self, request: Request) -> CountRequest | None:
+        """Make the request to the provider's free counting endpoint for this call; None: there is none."""
+        return None
+
+    def read_count(self, body: bytes) -> int | None:
+        """Read the answer of the counting endpoint: tokens of the whole prompt; None: it says nothing. Never raises."""
+        return None
+
+    def texts(self, request: Request) -> list[str] | None:
+        """Give every text of the prompt, as `parse` counted it, for a tokenizer of our own; None: none would be exact.
+
+        Tool schemas are left out, as in `Content.text_bytes`. Raises WireError as `parse` does.
+        """
+        return None
+
+    def same_call(self, request: Request) -> bytes:
+        """Give a digest by which the same call is known again, whether it streams and whatever its output limit."""
+        return digest(request, ())
 
     def error_code(self, body: bytes) -> str | None:
         """Read the code of a provider's error body, for `billed_errors`; None where there is none. Never raises."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from lockpin_core.call import Content
+from lockpin_core.call import Content, Image
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Number, json_text, shown, shown_name
@@ -66,7 +66,7 @@ class Tally:
     texts: list[str] = field(default_factory=list)  # every string, key and number that may reach a model
     more_strings: int = 0  # strings inside texts that hold several
     schema_bytes: int = 0
-    images: int = 0
+    images: list[Image] = field(default_factory=list)
     messages: int = 0
     extra_tokens: int = 0
     hidden: str | None = None
@@ -96,7 +96,7 @@ class Tally:
             strings,
             self.messages,
             self.schema_bytes,
-            self.images,
+            tuple(self.images),
             self.extra_tokens,
             self.hidden,
         )

@@ -21,7 +21,8 @@ def test_every_unit_is_prompt_output_or_fee_and_only_one_of_them():
 
 
 def test_tokens_are_prompt_and_output_without_fees():
-    fees = EACH[Unit.WEB_SEARCH] + EACH[Unit.REQUEST]
+    pieces = (Unit.WEB_SEARCH, Unit.SEARCH_PROMPT, Unit.MAPS, Unit.MAPS_PROMPT, Unit.FILE_SEARCH, Unit.CODE_SESSION)
+    fees = sum(EACH[unit] for unit in (*pieces, Unit.REQUEST))
 
     assert prompt_tokens(EACH) + output_tokens(EACH) == total_tokens(EACH) == sum(EACH.values()) - fees
     assert output_tokens(EACH) == EACH[Unit.OUTPUT] + EACH[Unit.AUDIO_OUT] + EACH[Unit.IMAGE_OUT]

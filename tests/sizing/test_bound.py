@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockpin_core.call import Content, Parsed
+from lockpin_core.call import Content, Image, Parsed
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.sizing.bound import ceiling, output_bound, prompt_bound
 from lockpin_core.usage import Unit
@@ -37,7 +37,7 @@ def test_tool_schemas_cost_four_thirds_of_their_bytes_and_on_claude_as_much_agai
 
 
 def test_images_and_allowances_are_added():
-    assert prompt_bound(content(images=2, extra_tokens=346), Facts()) == 1_530 + 2 * 1_445 + 346
+    assert prompt_bound(content(images=(Image(), Image()), extra_tokens=346), Facts()) == 1_530 + 2 * 1_445 + 346
 
 
 def test_the_context_window_is_the_most():
@@ -51,14 +51,14 @@ def test_hidden_input_fills_the_window():
 
 
 def test_images_without_a_known_ceiling_fill_the_window():
-    assert prompt_bound(content(images=1), Facts(image_tokens=None)) == 1_000_000
-    assert prompt_bound(content(images=0), Facts(image_tokens=None)) == 1_530
+    assert prompt_bound(content(images=(Image(),)), Facts(image_tokens=None)) == 1_000_000
+    assert prompt_bound(content(images=()), Facts(image_tokens=None)) == 1_530
 
 
 def test_images_billed_beyond_the_window_come_on_top_of_it():
     facts = Facts(image_tokens=48_169, images_beyond_window=True, context_tokens=128_000)
 
-    assert prompt_bound(content(text_bytes=10**6, images=10), facts) == 128_000 + 481_690
+    assert prompt_bound(content(text_bytes=10**6, images=(Image(),) * 10), facts) == 128_000 + 481_690
     assert prompt_bound(content(hidden="file_id"), facts) is None
 
 
@@ -93,7 +93,7 @@ def test_what_has_no_bound_has_no_ceiling():
 def test_a_shipped_model_gives_the_facts():
     model = PriceTable.load(shipped_dir()).find("openai", "gpt-4o-mini")
 
-    limits = ceiling(parsed(content=content(images=1)), model, None)
+    limits = ceiling(parsed(content=content(images=(Image(),))), model, None)
 
     assert (limits.prompt, limits.output) == (1_530 + 48_169, 16_384)
 

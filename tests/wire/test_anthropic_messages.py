@@ -56,7 +56,8 @@ def test_text_is_counted_by_its_bytes():
     assert content.text_bytes == len(keys) + 6
     assert content.messages == 2
     assert content.strings == 11
-    assert content.schema_bytes == content.images == content.extra_tokens == 0
+    assert content.schema_bytes == content.extra_tokens == 0
+    assert content.images == ()
     assert content.hidden is None
 
 
@@ -317,7 +318,7 @@ def test_image_is_one_image_and_its_bytes_are_no_text():
 
     content = parse_blocks(data, url, file).content
 
-    assert content.images == 3
+    assert len(content.images) == 3
     assert content.text_bytes < 500
     assert content.hidden is None
 
@@ -327,7 +328,7 @@ def test_image_inside_a_tool_result_is_an_image():
 
     content = parse_blocks({"type": "tool_result", "tool_use_id": "t", "content": [image]}).content
 
-    assert content.images == 1
+    assert len(content.images) == 1
     assert content.text_bytes < 500
 
 

@@ -222,7 +222,7 @@ def test_image_is_one_image_and_its_bytes_are_no_text():
 
     content = parse_parts(part, part).content
 
-    assert content.images == 2
+    assert len(content.images) == 2
     assert content.text_bytes < 300
 
 
@@ -280,7 +280,7 @@ def test_plain_field_that_costs_no_more_passes(fields: dict):
 def test_image_and_sound_as_plain_text_are_an_image_and_hidden_input():
     image, sound = {"type": "image_url", "image_url": "https://x"}, {"type": "input_audio", "input_audio": "AAAA"}
 
-    assert parse_parts(image).content.images == 1
+    assert len(parse_parts(image).content.images) == 1
     assert parse_parts(sound).content.hidden == "audio"
 
 
