@@ -5,11 +5,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lockpin_core.call import Payers, Quote
 from lockpin_core.money import Money
 from lockpin_core.windows import Window, WindowSpan, key_of
+
+if TYPE_CHECKING:  # commands read budgets without any call, and must start fast
+    from lockpin_core.call import Payers, Quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,8 @@ class Standing(NamedTuple):
 
     def is_transient(self, most: Money, tokens: int) -> bool:
         """Say whether only held amounts are in the way: spent + needed ≤ limit."""
-        usd_ok = self.limit is None or self.spent + most <= self.limit
-        return usd_ok and (self.limit_tokens is None or self.spent_tokens + tokens <= self.limit_tokens)
+        usd_ok = self.limit is None or self.spent + most <= self.limit or not most
+        return usd_ok and (self.limit_tokens is None or self.spent_tokens + tokens <= self.limit_tokens or not tokens)
 
 
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:

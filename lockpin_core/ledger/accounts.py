@@ -216,6 +216,14 @@ def has_room(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
     return tokens <= budget.limit_tokens + balance.raised_tokens - balance.spent_tokens - balance.held_tokens
 
 
+def is_spent_up(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
+    """Say whether an amount would not fit an account either if nothing were held, as `Standing.is_transient` does."""
+    if budget.limit is not None and usd > budget.limit.nano + balance.raised_nano - balance.spent_nano:
+        return True
+    limit_tokens = budget.limit_tokens
+    return limit_tokens is not None and tokens > limit_tokens + balance.raised_tokens - balance.spent_tokens
+
+
 def passed_steps(standing: Standing, steps: Sequence[str]) -> tuple[str, ...]:
     """List the alert steps at or below what is spent, in dollars or in tokens; nothing spent passes none."""
     limit, limit_tokens = standing.limit, standing.limit_tokens

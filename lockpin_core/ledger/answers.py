@@ -30,6 +30,11 @@ async def answer_within[T](future: Future[T], patience_s: float) -> T | None:
     return future.result() if future.done() else None
 
 
+def failed_by[T](asked: Future[T], error: BaseException) -> bool:
+    """Say whether an error is the ledger's answer, as against something that befell the one who waited for it."""
+    return asked.done() and not asked.cancelled() and asked.exception() is error
+
+
 def _waiter[T](future: Future[T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
     """Make what wakes when the answer comes. Answers that come in the loop's own thread need no detour."""
     waiter: asyncio.Future[None] = loop.create_future()

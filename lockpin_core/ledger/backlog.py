@@ -1,4 +1,4 @@
-"""What a transaction still has to write: rows, new holds, closed holds. Knows SQL; knows no rules.
+"""What a transaction still has to write: rows, new, smaller and closed holds. Knows SQL; knows no rules.
 
 A statement for many rows costs little more than one for a single row, so they wait for the end of the transaction,
 or for the first query that must see them. Beside them stand this writer's open holds as they are on the books: true
@@ -16,6 +16,7 @@ MANY = 64  # rows in one statement at most
 _COLUMNS = "call, writer, at, usd, tokens, accounts, task"
 _MARKS = "(?, ?, ?, ?, ?, ?, ?)"
 _HOLD_COLUMNS = 7
+_SHRINK = "UPDATE open_holds SET usd = ?, tokens = ? WHERE call = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Backlog:
         self._row_count = 0
         self._insert: tuple[str, str] = ("", "")
         self._holds: list[object] = []
+        self._shrunk: dict[str, OpenHold] = {}
         self._closed: list[str] = []
 
     def add_row(self, columns: str, marks: str, values: list[object]) -> None:
@@ -57,6 +59,10 @@ class Backlog:
         self.open[hold.call] = hold
         if len(self._holds) >= MANY * _HOLD_COLUMNS:
             self.write()
+
+    def shrink_hold(self, hold: OpenHold) -> None:
+        """Let an open hold be what it is now."""
+        self.open[hold.call] = self._shrunk[hold.call] = hold
 
     def close_hold(self, call: str) -> OpenHold | None:
         """Close a hold that is known here; None: the books must be asked."""
@@ -76,6 +82,11 @@ class Backlog:
         if self._holds:
             holds, self._holds = self._holds, []
             self._connection.execute(_insert_holds(len(holds) // _HOLD_COLUMNS), holds)
+        if self._shrunk:
+            shrunk, self._shrunk = self._shrunk, {}
+            values = [(hold.usd, hold.tokens, hold.call) for hold in shrunk.values()]
+            if self._connection.executemany(_SHRINK, values).rowcount != len(values):
+                raise sqlite3.IntegrityError("an open hold is gone")
         if self._closed:
             closed, self._closed = self._closed, []
             if self._connection.execute(_delete_holds(len(closed)), closed).rowcount != len(closed):
@@ -84,7 +95,7 @@ class Backlog:
     def forget(self) -> None:
         """Drop everything, when the transaction did not happen."""
         self.open.clear()
-        self._rows, self._row_count, self._holds, self._closed = [], 0, [], []
+        self._rows, self._row_count, self._holds, self._shrunk, self._closed = [], 0, [], {}, []
 
 
 @functools.lru_cache(maxsize=2 * MANY)

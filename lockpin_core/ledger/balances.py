@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lockpin_core.budgets import Budget, Standing, account_id
-from lockpin_core.clock import instant
+from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import (
     Balance,
     Seat,
@@ -22,6 +22,7 @@ from lockpin_core.ledger.accounts import (
     TaskTerms,
     budget_in,
     has_room,
+    is_spent_up,
     passed_steps,
     standing_from,
     standing_of,
@@ -35,6 +36,7 @@ from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, WindowSpan
 
 _REMEMBERED = 1024  # accounts that are kept in memory
+_NOTHING = (0, 0)
 
 _NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens"
 _OWN = f"id, budget, subject, window_start, window_end, {_NUMBERS}, period_ms, alerted, counted_row, reset_row"
@@ -128,6 +130,28 @@ class Balances:
             if not has_room(seat.budget, account.balance, usd, tokens):
                 return False
         return True
+
+    def held_up(
+        self, seats: tuple[Seat, ...], usd: int, tokens: int, aside: Mapping[str, tuple[int, int]]
+    ) -> tuple[str, ...]:
+        """List the accounts that an amount does not fit beside what is set aside, where it would if nothing were held;
+        none, where it fits or spent money is in the way.
+        """
+        self._load([seat.account for seat in seats])
+        short: list[str] = []
+        for seat in seats:
+            balance = (self._known.get(seat.account) or self._open(seat)).balance
+            more = aside.get(seat.account, _NOTHING)
+            if not has_room(seat.budget, balance, usd + more[0] if usd else 0, tokens + more[1] if tokens else 0):
+                if is_spent_up(seat.budget, balance, usd, tokens):
+                    return ()
+                short.append(seat.account)
+        return tuple(short)
+
+    def next_end(self, seat: Seat) -> int | None:
+        """Say when an account's window ends, or spend leaves it; None: never."""
+        balance = self._known[seat.account].balance
+        return balance.next_leaving() if balance.period_ms else None if seat.span.end is None else micros(seat.span.end)
 
     def add_held(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> tuple[Standing, ...]:
         """Hold an amount on all of some accounts that were just read."""

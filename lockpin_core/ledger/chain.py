@@ -28,6 +28,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("call", "usd", "tokens", "accounts", "wire", "asked_model", "rates", "price_date", "tier", "output_limit"),
         *("limit_set", "streamed", "waited_ms", "degrade", "data", *_PAYERS, *_WHAT),
     ),
+    "shrink": ("call", "usd", "tokens", "accounts", "held_at", *_PAYERS, *_WHAT),
     "charge": (
         *("usage", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "model_served"),
         *("tier", "estimated", "over_hold", "priced", *_RESOLUTION),

@@ -23,7 +23,8 @@ STOPPED = "lockpin_stopped"
 _RUNNING = "SELECT call, usd, tokens FROM open_holds WHERE writer = ? AND background = 0 ORDER BY at, call"
 _DEFERRED = "SELECT 1 FROM open_holds WHERE writer = ? AND background = 1"
 _ADOPT = "UPDATE open_holds SET writer = ? WHERE writer = ? AND background = 1 RETURNING call"
-_WRITERS = "SELECT DISTINCT writer FROM open_holds WHERE writer <> ?"
+_WRITERS = "SELECT writer FROM open_holds WHERE writer <> ?1 UNION SELECT writer FROM waiting WHERE writer <> ?1"
+_WAITS = "SELECT 1 FROM waiting WHERE writer = ?"
 _EXPIRED = "SELECT call, usd, tokens FROM open_holds WHERE expires_at <= ? AND writer = ? ORDER BY expires_at, call"
 
 
@@ -36,7 +37,8 @@ class Dead:
 
 
 def stop(books: Books) -> None:
-    """Charge what this writer still holds, in full; deferred holds stay."""
+    """Charge what this writer still holds, in full; deferred holds stay. Who waits is sent away."""
+    books.room.own.clear()
     books.write()
     for call_id, usd, tokens in books.connection.execute(_RUNNING, (books.writer,)).fetchall():
         _charge(books, call_id, usd, tokens, STOPPED)
@@ -55,7 +57,8 @@ def dead_writers(books: Books, liveness: Liveness, claims: ExitStack) -> list[De
 
 
 def settling(books: Books, dead: Sequence[Dead], liveness: Liveness) -> list[Operation]:
-    """Give the steps that settle what dead writers left: open holds are charged in full, deferred ones adopted.
+    """Give the steps that settle what dead writers left: open holds are charged in full, deferred ones adopted, and
+    tickets taken off.
 
     One step a call, so that one that fails keeps no other from its end.
     """
@@ -63,6 +66,8 @@ def settling(books: Books, dead: Sequence[Dead], liveness: Liveness) -> list[Ope
     for one in dead:
         running = books.connection.execute(_RUNNING, (one.writer,)).fetchall()
         steps += [_step(partial(_charge_dead, dead=one, liveness=liveness, hold=tuple(hold))) for hold in running]
+        if books.connection.execute(_WAITS, (one.writer,)).fetchone() is not None:
+            steps.append(_step(partial(_forget_tickets, dead=one, liveness=liveness)))
         if books.connection.execute(_DEFERRED, (one.writer,)).fetchone() is not None:
             steps.append(_step(partial(_adopt, dead=one, liveness=liveness)))
     return steps
@@ -85,6 +90,11 @@ def _is_dead(dead: Dead, liveness: Liveness) -> bool:
 def _charge_dead(books: Books, dead: Dead, liveness: Liveness, hold: tuple[str, int, int]) -> None:
     if _is_dead(dead, liveness):
         _charge(books, *hold, STOPPED)
+
+
+def _forget_tickets(books: Books, dead: Dead, liveness: Liveness) -> None:
+    if _is_dead(dead, liveness):
+        books.room.forget_writer(dead.writer)
 
 
 def _adopt(books: Books, dead: Dead, liveness: Liveness) -> None:

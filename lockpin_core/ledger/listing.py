@@ -58,9 +58,9 @@ SELECT f.*, r.kind AS end_kind, r.at AS end_at, r.usd AS end_usd, r.tokens AS en
   r.accounts AS end_accounts
 FROM rows f LEFT JOIN rows r ON r.call = f.call AND r.{_RESOLVES} AND f.kind = 'hold'
 WHERE f.id IN (SELECT value FROM json_each(?))"""
-_CORRECTIONS = f"""
-SELECT call, at, code, usd, tokens, usage, model_served, reason, data, hash FROM rows
-WHERE call IN (SELECT value FROM json_each(?)) AND {_OTHER} AND kind = 'correction' ORDER BY id"""
+_LATER = f"""
+SELECT call, kind, at, code, usd, tokens, usage, model_served, reason, data, hash FROM rows
+WHERE call IN (SELECT value FROM json_each(?)) AND {_OTHER} AND kind IN ('shrink', 'correction') ORDER BY id"""
 _DEFERRED = "SELECT call FROM open_holds WHERE background = 1 AND call IN (SELECT value FROM json_each(?))"
 
 _BEGUN = "SELECT call FROM rows WHERE call >= :first AND call < :last AND :task IN ('', task)"
@@ -115,7 +115,7 @@ class CallRow:
     model_served: str | None
     client: str
     path: str | None
-    held: Money | None
+    held: Money | None  # at the last: as much less than at first as the hold was shrunken by
     held_tokens: int | None
     charged: Money | None  # None: open, void, refused or uncapped
     tokens: int | None
@@ -186,16 +186,17 @@ def ids(connection: sqlite3.Connection, beginning: str, *, task: str | None = No
 def _read(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[CallRow]:
     """Put calls together by the numbers of their first rows, in that order."""
     rows = {row["id"]: row for row in connection.execute(_CALLS, (json.dumps(numbers),))}
-    ended = [row["call"] for row in rows.values() if row["end_kind"] is not None]
+    held = [row["call"] for row in rows.values() if row["kind"] == "hold"]
     is_open = [row["call"] for row in rows.values() if row["end_kind"] is None and row["kind"] == "hold"]
-    corrections: dict[str, list[sqlite3.Row]] = defaultdict(list)
-    for row in connection.execute(_CORRECTIONS, (json.dumps(ended),)) if ended else ():
-        corrections[row["call"]].append(row)
+    later: dict[str, list[sqlite3.Row]] = defaultdict(list)
+    for row in connection.execute(_LATER, (json.dumps(held),)) if held else ():
+        later[row["call"]].append(row)
     deferred = {row[0] for row in connection.execute(_DEFERRED, (json.dumps(is_open),))} if is_open else set()
     for number in numbers:
         row = rows[number]
-        found = corrections.get(row["call"], ())
-        yield _call_row(row, _Ending.of(row, found, is_deferred=row["call"] in deferred))
+        found = later.get(row["call"], ()) if row["kind"] == "hold" else ()
+        shrinks, corrections = ([one for one in found if one["kind"] == kind] for kind in ("shrink", "correction"))
+        yield _call_row(row, shrinks, _Ending.of(row, shrinks, corrections, is_deferred=row["call"] in deferred))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +214,10 @@ class _Ending:
     corrections: tuple[Correction, ...]
 
     @classmethod
-    def of(cls, row: sqlite3.Row, corrections: Sequence[sqlite3.Row], *, is_deferred: bool) -> _Ending:
-        """Read it off the first row, joined with the resolution, and the corrections."""
+    def of(
+        cls, row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], corrections: Sequence[sqlite3.Row], *, is_deferred: bool
+    ) -> _Ending:
+        """Read it off the first row, joined with the resolution, and those that came between and after."""
         end, last = row["end_kind"], corrections[-1] if corrections else None
         told = next((c for c in reversed(corrections) if c["usage"] is not None), None)  # usage that came late
         is_guess = bool(row["end_estimated"]) and not any("estimate_nano" in json.loads(c["data"]) for c in corrections)
@@ -229,7 +232,7 @@ class _Ending:
             (row["end_usage"] if told is None else told["usage"]) or "{}",
             row["end_model_served"] if told is None else told["model_served"], is_guess,
             DEFERRED if is_deferred else reason,
-            last["hash"] if last is not None else row["hash"] if end is None else row["end_hash"],
+            last["hash"] if last is not None else (shrinks or [row])[-1]["hash"] if end is None else row["end_hash"],
             tuple(map(_correction, corrections)),
         )  # fmt: skip
 
@@ -240,14 +243,15 @@ def _correction(row: sqlite3.Row) -> Correction:
     return Correction(instant(row["at"]), Money(row["usd"]), row["code"], reason, told.get("who"))
 
 
-def _call_row(row: sqlite3.Row, ending: _Ending) -> CallRow:
+def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending) -> CallRow:
     is_hold, data = row["kind"] == "hold", json.loads(row["data"] or "{}")
     balances = _balances(row["end_accounts"], row["end_data"]) if is_hold else _in_the_way(data, row["task"])
     return CallRow(
         id=row["call"], at=instant(row["at"]), decision=_DECISIONS[row["kind"]], state=ending.state, code=row["code"],
-        payers=_payers(row), provider=row["provider"], host=row["host"], wire=row["wire"], model=row["model"],
+        payers=payers_of(row), provider=row["provider"], host=row["host"], wire=row["wire"], model=row["model"],
         asked_model=row["asked_model"], model_served=ending.model_served, client=row["client"], path=row["path"],
-        held=Money(row["usd"]) if is_hold else None, held_tokens=row["tokens"],
+        held=Money(row["usd"] - sum(one["usd"] for one in shrinks)) if is_hold else None,
+        held_tokens=row["tokens"] - sum(one["tokens"] for one in shrinks) if is_hold else row["tokens"],
         charged=ending.charged, tokens=ending.tokens,
         usage={Unit(unit): count for unit, count in json.loads(ending.usage).items()},
         rates=json.loads(row["rates"] or "{}"), price_date=row["price_date"], tier=row["end_tier"] or row["tier"],
@@ -261,7 +265,8 @@ def _call_row(row: sqlite3.Row, ending: _Ending) -> CallRow:
     )  # fmt: skip
 
 
-def _payers(row: sqlite3.Row) -> Payers:
+def payers_of(row: sqlite3.Row) -> Payers:
+    """Read who pays off a row."""
     return Payers(
         task=row["task"], machine=row["machine"], key=row["key"], user=row["user"], team=row["team"],
         groups=tuple(json.loads(row["groups"] or "[]")), ring=row["ring"], project=row["project"],

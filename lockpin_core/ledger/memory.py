@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.call import Call, Charge, Payers, Refusal, Void
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import micros
-from lockpin_core.errors import CommandError, LedgerError
+from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
 from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
@@ -23,13 +23,16 @@ from lockpin_core.ledger.protocol import (
     CallNote,
     Closed,
     Corrected,
+    Deferred,
     Held,
+    Link,
     Resolved,
     Rules,
     Short,
     Smaller,
     StoredBudget,
     TaskInfo,
+    Wait,
 )
 from lockpin_core.money import Money
 
@@ -43,20 +46,32 @@ class MemoryLedger(MemoryBooks):
             self._define(rules)
             return done(None)
 
-    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
+    def hold(
+        self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
+        out_of_turn: bool = False,
+    ) -> Future[Held | Short | Closed]:  # fmt: skip
+        """See Ledger. Who waits is tried at the end of every step, and of `look_after` where only time has passed."""
+        wait = wait if wait is not None and wait.patience > timedelta(0) else None
+        with self._lock:
+            return self._hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+
+    def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """See Ledger."""
         with self._lock:
-            return done(self._hold(call, rules, smaller))
+            return done(self._shrink(call_id, most, tokens))
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
         with self._lock:
             return done(self._standings(self._seats(payers, provider, model, self._in_force(rules))))
 
-    def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
+    def settle(self, call_id: str, charge: Charge, link: Link | None = None) -> Future[Resolved]:
         """See Ledger."""
         with self._lock:
-            return self._resolve(call_id, charge, Void(""))
+            answer = self._resolve(call_id, charge, Void(""))
+            if answer.exception() is None:
+                self._links.keep(call_id, link)
+            return answer
 
     def void(self, call_id: str, outcome: Void) -> Future[Resolved]:
         """See Ledger."""
@@ -66,19 +81,39 @@ class MemoryLedger(MemoryBooks):
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
         with self._lock:
+            self._room.leave(call_id)
             if call_id in self._open:
                 self._resolve(call_id, None, Void("cancelled"))
 
-    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
-        """See Ledger."""
+    def defer(
+        self, call_id: str, hold_for: timedelta, link: Link | None = None, ceiling: Ceiling | None = None
+    ) -> Future[None]:
+        """See Ledger. The call is here with its ceiling."""
         with self._lock:
             if call_id not in self._open:
                 raise LedgerError(f"call {call_id} has no open hold in this ledger")
             self._open[call_id].expires = self._now() + hold_for
+            self._links.keep(call_id, link)
             return done(None)
 
+    def chain(self, provider: str, account: bytes, upstream_id: str) -> Future[Link | None]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._links.chain(Link(provider, account, upstream_id)))
+
+    def deferred(self, provider: str, account: bytes, upstream_id: str) -> Future[Deferred | None]:
+        """See Ledger."""
+        with self._lock:
+            call_id = self._links.call_of(Link(provider, account, upstream_id))
+            held, ended = self._open.get(call_id), self._done.get(call_id)
+            if held is not None and held.expires is not None:
+                return done(Deferred(held.call, held.at, resolved=False))
+            if ended is None or ended[0].charge is None or ended[0].charge.reason != EXPIRED or call_id in self._booked:
+                return done(None)
+            return done(Deferred(ended[1].call, ended[1].at, resolved=True))
+
     def look_after(self) -> None:
-        """Charge the deferred holds whose time is over."""
+        """Charge the deferred holds whose time is over, and try those who wait."""
         with self._lock:
             for call_id, held in list(self._open.items()):
                 if held.expires is not None and held.expires <= self._now():
@@ -98,6 +133,7 @@ class MemoryLedger(MemoryBooks):
         """See Ledger."""
         with self._lock:
             self._refused(self._coalescer.flush())
+            self._room.send_away(LedgerUnavailable("the ledger is closed"))
             for call_id, held in list(self._open.items()):
                 if held.expires is None:
                     self._charge_in_full(call_id, held, "lockpin_stopped")

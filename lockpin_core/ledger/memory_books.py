@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Void
@@ -27,6 +26,7 @@ from lockpin_core.ledger.accounts import (
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
+from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn
 from lockpin_core.ledger.protocol import (
     Closed,
     Held,
@@ -36,8 +36,20 @@ from lockpin_core.ledger.protocol import (
     Smaller,
     StoredBudget,
     TaskInfo,
+    Wait,
 )
 from lockpin_core.ledger.tasks import RECENT
+from lockpin_core.ledger.turns import (
+    NOTHING,
+    Amounts,
+    Waiter,
+    make_ticket,
+    may_wait,
+    moved,
+    stands,
+    with_waiters,
+)
+from lockpin_core.ledger.upstream import MemoryLinks
 from lockpin_core.money import ZERO, Money
 from lockpin_core.windows import kind_text
 
@@ -98,7 +110,8 @@ class MemoryBooks:
 
     def __init__(self, *, clock: Clock) -> None:
         self.rows: list[Row] = []
-        self._clock, self._lock, self._spans = clock, threading.RLock(), Spans()
+        self._clock, self._spans = clock, Spans()
+        self._lock, self._room = Turn(self._serve), MemoryRoom()
         self._accounts: dict[str, _Account] = {}
         self._open: dict[str, _Open] = {}
         self._done: dict[str, tuple[Resolved, _Open]] = {}
@@ -109,7 +122,7 @@ class MemoryBooks:
         self._booked: dict[str, list[_Booked]] = {}
         self._definitions: dict[str, _Definition] = {}
         self._rules: Rules | None = None
-        self._coalescer = Coalescer()
+        self._coalescer, self._links = Coalescer(), MemoryLinks()
 
     @property
     def _default(self) -> Budget | None:
@@ -119,23 +132,57 @@ class MemoryBooks:
         quote = held.call.quote
         self._resolve(call_id, Charge(quote.most, {}, quote.tokens, None, None, reason, estimated=True), Void(""))
 
-    def _hold(self, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
+    def _hold(
+        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool
+    ) -> Future[Answer]:
         if call.id in self._open:
             held = self._open[call.id]
-            return Held(call, held.at, self._current(held.accounts))
+            return done(Held(call, held.at, self._current(held.accounts)))
         assert call.id not in self._done, "the call was resolved already"
+        if (waiting := self._room.future_of(call.id)) is not None:
+            return waiting
+        self._serve()
+        ahead = NOTHING if out_of_turn else self._room.ahead_of_newcomers(micros(self._now()))
+        answer = self._try(call, rules, None if wait else smaller, ahead)
+        if wait is not None and isinstance(answer, Short):
+            if may_wait(answer, call.quote):
+                found = stands(answer, call.quote, ahead)
+                ticket = make_ticket(self._room.next_number(), call, "", micros(self._now()), wait, found)
+                return self._room.enter(Waiter(call, rules, smaller, ticket, float("inf")))
+            answer = self._try(call, rules, smaller, NOTHING)
+        return done(answer)
+
+    def _serve(self) -> None:
+        """Try those who wait."""
+        for call_id in self._room.serve(micros(self._now()), self._serve_one):
+            if call_id in self._open:
+                self._resolve(call_id, None, Void("cancelled"))
+
+    def _serve_one(self, waiter: Waiter, ahead: Amounts) -> Answer | Waiter:
+        call, at = waiter.call, micros(self._now())
+        waited = at - waiter.ticket.since
+        answer = self._try(call, waiter.rules, None, ahead, waited)
+        if not isinstance(answer, Short):
+            return answer
+        if at < waiter.ticket.until and may_wait(answer, call.quote):
+            return moved(waiter, stands(answer, call.quote, ahead))
+        return self._try(call, waiter.rules, waiter.smaller, NOTHING, waited)
+
+    def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         now, task = self._now(), call.payers.task
         if self._terms.get(task, LIFETIME_TERMS).closed:
             return Closed(now, task)
         self._define(rules)
         seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
         before = self._standings(seats)
-        short = violations(before, call.quote)
-        if short:
-            lower = smaller(before) if smaller is not None else None
-            if lower is None or violations(before, lower.quote):
-                return Short(now, before, tuple(short))
+        judged = with_waiters(before, ahead)
+        if violations(judged, call.quote):
+            lower = smaller(judged) if smaller is not None else None
+            if lower is None or violations(judged, lower.quote):
+                short = tuple(violations(before, call.quote))
+                return Short(now, before, short, behind=not short)
             call = lower
+        call = replace(call, waited_ms=call.waited_ms + waited // 1000) if waited else call
         self._terms.setdefault(task, LIFETIME_TERMS)
         self._open[call.id] = _Open(call, now, [seat.account for seat in seats])
         for seat in seats:
@@ -143,7 +190,23 @@ class MemoryBooks:
             self._accounts[seat.account].balance.held_tokens += call.quote.tokens
             self._accounts[seat.account].counted.add(call.id)
         self._row("hold", self._open[call.id], call.quote.most.nano, call.quote.tokens)
-        return Held(call, now, self._standings(seats))
+        return Held(call, now, self._standings(seats), timedelta(microseconds=waited))
+
+    def _shrink(self, call_id: str, most: Money, tokens: int) -> bool:
+        held = self._open.get(call_id)
+        if held is None:
+            return False
+        quote = held.call.quote
+        now = replace(quote, most=min(quote.most, most), tokens=min(quote.tokens, tokens))
+        less = (quote.most.nano - now.most.nano, quote.tokens - now.tokens)
+        if not any(less):
+            return False
+        held.call = replace(held.call, quote=now)
+        for name in held.accounts:
+            self._accounts[name].balance.held_nano -= less[0]
+            self._accounts[name].balance.held_tokens -= less[1]
+        self._row("shrink", held, *less)
+        return True
 
     def _resolve(self, call_id: str, charge: Charge | None, outcome: Void) -> Future[Resolved]:
         if call_id in self._done:

@@ -64,4 +64,10 @@ def _from_1(connection: sqlite3.Connection) -> None:
     count_rows(connection)
 
 
-_STEPS = {1: _from_1}
+def _from_2(connection: sqlite3.Connection) -> None:
+    """Version 3 has the waiting room, and knows replies by their provider's id; the table for these was never used."""
+    for statement in (schema.WAITING, "DROP TABLE upstream_ids", schema.UPSTREAM_IDS):
+        connection.execute(statement)
+
+
+_STEPS = {1: _from_1, 2: _from_2}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ class Operation:
     call_id: str | None = None  # of a hold: to be cancelled when it turns out to be on the books after all
     refused: Refused | None = None
     droppable: bool = False
+    waits: bool = False  # its future can be cancelled until it is answered, and then `cancel` is asked for its call
     reads: bool = False  # changes nothing: what the books said last is an answer while they cannot be written
     # What a hold becomes where no enforced limit applies to its call and the ledger is away: its answer, and what is
     # written later. Asked with the books as they can be read; None: it fails.
@@ -55,6 +57,8 @@ def is_wanted(operation: Operation) -> bool:
     future = operation.future
     if future is None or future.running():
         return True
+    if operation.waits:
+        return not future.cancelled()
     if future.cancelled():
         return operation.kept
     return future.set_running_or_notify_cancel() or operation.kept
@@ -65,7 +69,11 @@ def tell(operation: Operation, found: object) -> None:
     future = operation.future
     if future is None or future.cancelled():
         return
-    if isinstance(found, BaseException):
-        future.set_exception(found)
-    else:
-        future.set_result(found)
+    # One that waited may be cancelled at this very moment.
+    with contextlib.suppress(InvalidStateError) if operation.waits else contextlib.nullcontext():
+        if isinstance(found, BaseException):
+            future.set_exception(found)
+        elif found is None and operation.waits:
+            future.cancel()  # its place was given up
+        else:
+            future.set_result(found)

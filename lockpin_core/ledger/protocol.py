@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.call import Call, Charge, Payers, Refusal, Void
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.money import Money
 
 
@@ -32,16 +32,28 @@ class Held:
     call: Call
     at: datetime  # ledger time
     standings: tuple[Standing, ...]  # after the hold, in the order: the task's own, then by budget name
+    waited: timedelta = timedelta(0)  # for how long it had to; the call's `waited_ms` has it too
     degraded: bool = False  # the ledger is away and no enforced limit applies: held in memory, written when it is back
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Nothing was held: the quote passes an enforced limit."""
+    """Nothing was held: the quote passes an enforced limit, or would go before one who waits and is protected."""
 
     at: datetime
     standings: tuple[Standing, ...]  # as they are, without the call
     violations: tuple[Standing, ...]
+    behind: bool = False  # it fits, and must wait its turn; then there are no violations
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long a call may wait for held money to come free; nothing or less: not at all.
+
+    After a third of it the call is protected: nobody younger goes before it on an account that was short for it.
+    """
+
+    patience: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +72,33 @@ class Resolved:
     first: bool
     charge: Charge | None  # None: void
     over_hold: bool
-    held: Money
+    held: Money  # at the last, after what it became smaller by
     at: datetime
     row_hash: str
     standings: tuple[Standing, ...]  # after it
     task_spent: Money  # of the task over all its time
     recent: tuple[Money, ...] = ()  # the task's last charges, newest first, at most 20, this one included
     crossed: tuple[tuple[str, str], ...] = ()  # (budget name, step) whose alert step this charge passed
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A reply as its provider knows it: for later usage of a call, and for what a chain of replies holds."""
+
+    provider: str
+    account: bytes  # 16-byte digest of the caller's credentials: an id of one account is nothing to another
+    id: str  # one that is empty, not ASCII or longer than 1024 is not remembered
+    tokens: int | None = None  # the most that a later call which names this reply brings in by it; None: not known
+    reasoning: int = 0  # reasoning of the whole chain, which a turn may leave out and a later one bring in
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A call whose usage comes later, with what its settlement needs."""
+
+    call: Call  # its quote is what is held of it at the last
+    at: datetime  # of the hold
+    resolved: bool  # its time was over, and it was charged in full: usage books the difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +145,67 @@ class Ledger(Protocol):
         of another origin has other definitions; then nothing was changed.
         """
 
-    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
+    def hold(
+        self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
+        out_of_turn: bool = False,
+    ) -> Future[Held | Short | Closed]:  # fmt: skip
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
 
         Where it does not fit, `smaller` is asked in the same transaction for a version that does, by the balances that
         stand in the way: another call's hold cannot come between. Accounts and windows are those of the ledger's time:
         max(wall clock, last row). The same call id again gives the first answer's Held.
+
+        A call that fits goes at once, unless somebody waits on one of its accounts who is protected and it does not fit
+        beside that one's amount: then it is `behind`, and `smaller` is asked for a version that does. `out_of_turn`
+        takes no notice of who waits.
+
+        With `wait`, a call that is behind, or that only held money is in the way of, waits at full size: its answer
+        comes when it fits and its turn has come, or when its patience is over or spent money is in the way. Before that
+        last answer it is tried once more, out of turn, and then `smaller` is asked. Its future can be cancelled until
+        it is answered: that gives up the place, or takes the hold off.
         """
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """Show the accounts that such a call would be charged to, without holding anything."""
 
-    def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
-        """Replace the hold by a charge. First resolution wins; retried by itself until a write works."""
+    def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
+        """Let an open hold be no more than this, in dollars and in tokens each; it never grows.
+
+        False: it is not open, or is no more already; then nothing is written. What is held at the end is what was left.
+        """
+
+    def settle(self, call_id: str, charge: Charge, link: Link | None = None) -> Future[Resolved]:
+        """Replace the hold by a charge. First resolution wins; retried by itself until a write works.
+
+        `link`: the provider's name of the reply, remembered in the same step.
+        """
 
     def void(self, call_id: str, outcome: Void) -> Future[Resolved]:
         """Take the hold off; the call cost nothing. First resolution wins; retried by itself until a write works."""
 
-    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
+    def defer(
+        self, call_id: str, hold_for: timedelta, link: Link | None = None, ceiling: Ceiling | None = None
+    ) -> Future[None]:
         """Keep a hold whose exchange has ended and whose cost comes later; after `hold_for` it is charged: `expired`.
 
-        Usage that is settled after that books the difference. A deferred hold outlives its process.
+        Usage that is settled after that books the difference. A deferred hold outlives its process. By `link` the call
+        is found again; `ceiling` is its quote's, which no row has.
+        """
+
+    def chain(self, provider: str, account: bytes, upstream_id: str) -> Future[Link | None]:
+        """Give what naming an earlier reply brings in; None: it was not seen, or its tokens are not known."""
+
+    def deferred(self, provider: str, account: bytes, upstream_id: str) -> Future[Deferred | None]:
+        """Find the call that waits for usage under a provider's id, whichever process has it.
+
+        None: no such id is known, or its usage is booked already.
         """
 
     def cancel(self, call_id: str) -> None:
-        """Void a hold that may or may not have been taken and whose answer nobody awaits; no hold: nothing to do."""
+        """Void a hold that may or may not have been taken and whose answer nobody awaits; no hold: nothing to do.
+
+        A call that waits for one gives up its place, and its future is cancelled.
+        """
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """Write a refusal's row; nobody waits for it. Past 100 a second and task: one row with their number."""

@@ -23,6 +23,7 @@ from typing import Any
 from lockpin_core.budgets import Budget
 from lockpin_core.clock import Clock, NewId, instant, micros
 from lockpin_core.errors import CommandError, LedgerUnavailable
+from lockpin_core.ledger import upstream
 from lockpin_core.ledger.accounts import own_budget
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.chain import encode
@@ -177,6 +178,8 @@ class _Pruning:
             taken += len(rows)
             if progress is not None:
                 progress(taken, total)
+        # Every row that went is older than that.
+        upstream.forget_old(self._connection, self._books.at - upstream.KEPT_US)
         return taken
 
     def _check_begin(self) -> None:

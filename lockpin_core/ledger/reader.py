@@ -1,4 +1,7 @@
-"""Reads a SQLite ledger for receipts, lists and reports, on a connection that cannot write. Knows SQL only."""
+"""Reads a SQLite ledger for receipts, lists and reports, on a connection that cannot write. Knows SQL only.
+
+What single views need is imported by them, so that a report starts fast.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lockpin_core.budgets import Budget, Standing
-from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerUnavailable
-from lockpin_core.ledger import listing, summaries
-from lockpin_core.ledger.accounts import TaskTerms, own_budget, seat_of
-from lockpin_core.ledger.balances import Balances
-from lockpin_core.ledger.definitions import Definitions, budget_of
-from lockpin_core.ledger.listing import CallRow, Wanted
+from lockpin_core.ledger import summaries
 from lockpin_core.ledger.place import connect
-from lockpin_core.ledger.protocol import Rules, TaskInfo
 from lockpin_core.ledger.summaries import Period, Total
-from lockpin_core.ledger.tasks import Tasks
 from lockpin_core.money import ZERO, Money
-from lockpin_core.windows import kind_text
+
+if TYPE_CHECKING:
+    from lockpin_core.budgets import Budget, Standing
+    from lockpin_core.call import Payers
+    from lockpin_core.ledger.accounts import TaskTerms
+    from lockpin_core.ledger.balances import Balances
+    from lockpin_core.ledger.listing import CallRow
+    from lockpin_core.ledger.protocol import Rules, TaskInfo
+    from lockpin_core.ledger.tasks import Tasks
 
 _EVENTS = "SELECT at, code, task, data FROM rows WHERE kind = 'event' ORDER BY id"
 _EVENTS_SINCE = "SELECT at, code, task, data FROM rows WHERE at >= :since AND kind = 'event' ORDER BY at, id"
@@ -83,17 +86,23 @@ class LedgerReader:
 
         `model` is a name or a glob over the model asked for, sent or served.
         """
+        from lockpin_core.ledger import listing
+
         first, last = (None if when is None else micros(when) for when in (since, until))
         with self._snapshot():
-            yield from listing.calls(self._connection, Wanted(first, last, task, model, limit))
+            yield from listing.calls(self._connection, listing.Wanted(first, last, task, model, limit))
 
     def call(self, call_id: str, *, task: str | None = None) -> CallRow | None:
         """Find one call by its id, or the newest as "last"; None: there is none."""
+        from lockpin_core.ledger import listing
+
         with self._snapshot():
             return listing.call(self._connection, call_id, task=task)
 
     def ids(self, beginning: str, *, task: str | None = None) -> list[str]:
         """List the calls, of a task, whose ids begin so; oldest first."""
+        from lockpin_core.ledger import listing
+
         with self._snapshot():
             return listing.ids(self._connection, beginning, task=task)
 
@@ -146,16 +155,23 @@ class LedgerReader:
 
     def budgets(self) -> list[Budget]:
         """List the definitions in force, by name; the tasks' own among them."""
+        from lockpin_core.ledger.definitions import budget_of
+
         rows = self._rows("SELECT name, definition FROM budgets WHERE removed_at IS NULL ORDER BY name")
         return [budget_of(name, json.loads(definition)) for name, definition in rows]
 
     def task_terms(self) -> dict[str, TaskTerms]:
         """Give what commands said of each task."""
+        from lockpin_core.ledger.accounts import TaskTerms
+
         rows = self._rows('SELECT name, "window", limit_nano, limit_tokens, closed FROM tasks ORDER BY name')
         return {row[0]: TaskTerms(row[1], row[2], row[3], bool(row[4])) for row in rows}
 
     def task_infos(self, *, now: datetime) -> list[TaskInfo]:
         """Show every task that was made or used, by name, as its current window stands."""
+        from lockpin_core.ledger.definitions import Definitions
+        from lockpin_core.ledger.tasks import Tasks
+
         with self._snapshot():
             balances, now = self._balances(now)
             names = self._connection.execute("SELECT name FROM tasks ORDER BY name").fetchall()
@@ -164,12 +180,17 @@ class LedgerReader:
 
     def standings(self, rules: Rules, payers: Payers | None = None, *, now: datetime) -> list[Standing]:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
+        from lockpin_core.ledger.tasks import Tasks
+
         with self._snapshot():
             balances, now = self._balances(now)
             return standings_at(balances, Tasks(self._connection), rules, payers, now)
 
     def _balances(self, now: datetime) -> tuple[Balances, datetime]:
         """Give the accounts at an instant, or at the last row's, which may be later; and that instant."""
+        from lockpin_core.ledger.balances import Balances
+        from lockpin_core.ledger.definitions import Definitions
+
         last = self._connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
         now = now if last is None else max(now, instant(last[0]))
         balances = Balances(self._connection, _no_event, Definitions(self._connection, _no_event))
@@ -198,6 +219,10 @@ class LedgerReader:
 
 
 def _task_info(balances: Balances, own: Budget | None, tasks: Tasks, name: str, now: datetime) -> TaskInfo:
+    from lockpin_core.ledger.accounts import own_budget, seat_of
+    from lockpin_core.ledger.protocol import TaskInfo
+    from lockpin_core.windows import kind_text
+
     task = tasks.get(name)
     assert task is not None, "a listed task is gone"
     created = None if task.created is None else instant(task.created)
@@ -218,6 +243,8 @@ def standings_at(
     balances: Balances, tasks: Tasks, rules: Rules, payers: Payers | None, now: datetime
 ) -> list[Standing]:
     """Show the accounts of the windows at an instant: a payer's, also at zero, or all with something spent or held."""
+    from lockpin_core.ledger.accounts import own_budget, seat_of
+
     budgets = (rules.task_default, *rules.budgets)
     balances.at = micros(now)
     if payers is not None:

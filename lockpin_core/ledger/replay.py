@@ -172,19 +172,18 @@ class Replay(Effects):
 
     def _shrink(self, content: Content) -> None:
         held, usd, tokens = self._held(content), content["usd"], content["tokens"]
-        if not (0 <= usd <= held.usd and 0 <= tokens <= held.tokens):
+        if not (0 <= usd <= held.usd and 0 <= tokens <= held.tokens) or not (usd or tokens):
             raise self._wrong(f"it takes {amount(usd, tokens)} off a hold of {amount(held.usd, held.tokens)}")
-        if "accounts" in content:
-            self._compare(content, held)
+        self._compare(content, held)
+        self._compare_facts(content, held)
         self._release(held, usd, tokens)
         held.usd -= usd
         held.tokens -= tokens
 
     def _charge(self, content: Content) -> None:
         held, usd, tokens = self._held(content), content["usd"], content["tokens"]
-        names, facts = self._compare(content, held), _facts(content)
-        if facts != held.facts and (found := held.differs(facts)) is not None:
-            raise self._wrong(f'its {found[0]} is "{found[1]}", and its hold was of "{found[2]}"')
+        names = self._compare(content, held)
+        self._compare_facts(content, held)
         is_charge = content["kind"] == "charge"
         if usd < 0 or tokens < 0 or (not is_charge and (usd or tokens)):
             raise self._wrong(f"it costs {amount(usd, tokens)}")
@@ -228,9 +227,14 @@ class Replay(Effects):
         names = _names(content["accounts"])
         if names != held.accounts and (len(names) != len(held.accounts) or set(names) != set(held.accounts)):
             raise self._wrong("it is on other accounts than its hold")
-        if content.get("held_at", held.at) != held.at or (content["kind"] != "shrink" and "held_at" not in content):
+        if content.get("held_at") != held.at:
             raise self._wrong(f"its hold was taken at {stamp(instant(held.at))}, which is not what it says")
         return names
+
+    def _compare_facts(self, content: Content, held: OpenCall) -> None:
+        facts = _facts(content)
+        if facts != held.facts and (found := held.differs(facts)) is not None:
+            raise self._wrong(f'its {found[0]} is "{found[1]}", and its hold was of "{found[2]}"')
 
     def _release(self, held: OpenCall, usd: int, tokens: int) -> None:
         for name in held.accounts:

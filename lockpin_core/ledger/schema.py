@@ -11,7 +11,7 @@ import sqlite3
 from lockpin_core.errors import LedgerError
 
 APPLICATION_ID = 0x4C504E31  # "LPN1": tells a ledger from any other SQLite file
-VERSION = 2
+VERSION = 3
 
 _ROWS = """
 CREATE TABLE rows (
@@ -67,10 +67,12 @@ CREATE TABLE open_holds (
   expires_at INTEGER
 ) STRICT, WITHOUT ROWID"""
 
-_UPSTREAM_IDS = """
+# Replies by their provider's id. `tokens`: of the chain, NULL where not known; `at`: of the last change; `ceiling`: of
+# a deferred call.
+UPSTREAM_IDS = """
 CREATE TABLE upstream_ids (
   provider TEXT NOT NULL, account_hash BLOB NOT NULL, id TEXT NOT NULL,
-  call TEXT NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
+  call TEXT NOT NULL, tokens INTEGER, reasoning INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL, ceiling TEXT,
   PRIMARY KEY (provider, account_hash, id)
 ) STRICT, WITHOUT ROWID"""
 
@@ -125,6 +127,18 @@ CREATE TABLE checkpoint (
   id INTEGER PRIMARY KEY CHECK (id = 1), rows_to INTEGER NOT NULL, state TEXT NOT NULL
 ) STRICT"""
 
+# Who waits for held money to come free: a line for each account that a limit is enforced for, with whether it was short
+# for the call. Working state, no book: it is in no chain, and goes with its writer.
+WAITING = """
+CREATE TABLE waiting (
+  call TEXT NOT NULL, account TEXT NOT NULL,
+  ticket INTEGER NOT NULL, writer TEXT NOT NULL, task TEXT NOT NULL,
+  usd INTEGER NOT NULL CHECK (usd >= 0), tokens INTEGER NOT NULL CHECK (tokens >= 0),
+  since INTEGER NOT NULL, protected_at INTEGER NOT NULL, until INTEGER NOT NULL,
+  short INTEGER NOT NULL CHECK (short IN (0, 1)),
+  PRIMARY KEY (call, account)
+) STRICT, WITHOUT ROWID"""
+
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
 _INDEXES = (
@@ -144,8 +158,9 @@ INDEXES_2 = (
 )
 
 STATEMENTS = (
-    *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, _UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),
+    *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),
     *(STEPS, WRITERS, FACETS, TOTALS, CHECKPOINT, *INDEXES_2),
+    WAITING,
 )
 
 

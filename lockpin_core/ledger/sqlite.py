@@ -10,17 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Charge, Payers, Refusal, Void
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, NewId
 from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger import upstream
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
-from lockpin_core.ledger.protocol import CallNote, Closed, Fault, Held, Resolved, Rules, Short, Smaller
+from lockpin_core.ledger.protocol import (
+    CallNote,
+    Closed,
+    Deferred,
+    Fault,
+    Held,
+    Link,
+    Resolved,
+    Rules,
+    Short,
+    Smaller,
+    Wait,
+)
+from lockpin_core.ledger.turns import Waiter
 from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
+from lockpin_core.money import Money
 
 
 def _no_fault(code: str, reason: str) -> None:
@@ -77,13 +92,25 @@ class SqliteLedger:
         self._writer.submit(Operation(run, answer, kept=False), at_once=True)
         return answer
 
-    def hold(self, call: Call, rules: Rules, smaller: Smaller | None = None) -> Future[Held | Short | Closed]:
+    def hold(
+        self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
+        out_of_turn: bool = False,
+    ) -> Future[Held | Short | Closed]:  # fmt: skip
         """See Ledger."""
         answer: Future[Held | Short | Closed] = Future()
-        run = partial(_hold, call=call, rules=rules, smaller=smaller)
+        wait = wait if wait is not None and wait.patience > timedelta(0) else None
+        run = partial(_hold, call=call, rules=rules, smaller=smaller, wait=wait, out_of_turn=out_of_turn)
         degraded = partial(_hold_without, call=call, rules=rules, clock=self._clock)
-        self._writer.submit(Operation(run, answer, kept=False, call_id=call.id, degraded=degraded))
+        waits = wait is not None
+        operation = Operation(run, answer, kept=False, call_id=call.id, waits=waits, degraded=degraded)
+        if waits:
+            answer.add_done_callback(partial(self._take_back, call_id=call.id))
+        self._writer.submit(operation)
         return answer
+
+    def _take_back(self, answer: Future[Held | Short | Closed], call_id: str) -> None:
+        if answer.cancelled():  # in whatever thread; a hold that is not begun yet is not begun then
+            self._writer.submit(Operation(partial(_cancel, call_id=call_id)), at_once=True)
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
@@ -92,10 +119,16 @@ class SqliteLedger:
         self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
 
-    def settle(self, call_id: str, charge: Charge) -> Future[Resolved]:
+    def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
+        """See Ledger."""
+        answer: Future[bool] = Future()
+        self._writer.submit(Operation(partial(_shrink, call_id=call_id, most=most, tokens=tokens), answer))
+        return answer
+
+    def settle(self, call_id: str, charge: Charge, link: Link | None = None) -> Future[Resolved]:
         """See Ledger."""
         answer: Future[Resolved] = Future()
-        self._writer.submit(Operation(partial(_settle, call_id=call_id, charge=charge), answer))
+        self._writer.submit(Operation(partial(_settle, call_id=call_id, charge=charge, link=link), answer))
         return answer
 
     def void(self, call_id: str, outcome: Void) -> Future[Resolved]:
@@ -104,10 +137,27 @@ class SqliteLedger:
         self._writer.submit(Operation(partial(_void, call_id=call_id, outcome=outcome), answer))
         return answer
 
-    def defer(self, call_id: str, hold_for: timedelta) -> Future[None]:
+    def defer(
+        self, call_id: str, hold_for: timedelta, link: Link | None = None, ceiling: Ceiling | None = None
+    ) -> Future[None]:
         """See Ledger."""
         answer: Future[None] = Future()
-        self._writer.submit(Operation(partial(_defer, call_id=call_id, hold_for=hold_for), answer))
+        run = partial(_defer, call_id=call_id, hold_for=hold_for, link=link, ceiling=ceiling)
+        self._writer.submit(Operation(run, answer))
+        return answer
+
+    def chain(self, provider: str, account: bytes, upstream_id: str) -> Future[Link | None]:
+        """See Ledger."""
+        answer: Future[Link | None] = Future()
+        run = partial(upstream.chain, link=Link(provider, account, upstream_id))
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
+        return answer
+
+    def deferred(self, provider: str, account: bytes, upstream_id: str) -> Future[Deferred | None]:
+        """See Ledger."""
+        answer: Future[Deferred | None] = Future()
+        run = partial(upstream.deferred, link=Link(provider, account, upstream_id))
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
 
     def cancel(self, call_id: str) -> None:
@@ -144,8 +194,10 @@ def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None
     books.define(rules, origin)
 
 
-def _hold(books: Books, call: Call, rules: Rules, smaller: Smaller | None) -> Held | Short | Closed:
-    return books.hold(call, rules, smaller)
+def _hold(
+    books: Books, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool
+) -> Held | Short | Closed | Waiter:
+    return books.hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
 
 
 def _hold_without(
@@ -162,16 +214,23 @@ def _hold_unchecked(books: Books, call: Call, rules: Rules, after_row: int) -> H
     return books.hold_unchecked(call, rules, after_row)
 
 
-def _defer(books: Books, call_id: str, hold_for: timedelta) -> None:
+def _shrink(books: Books, call_id: str, most: Money, tokens: int) -> bool:
+    return books.shrink(call_id, most, tokens)
+
+
+def _defer(books: Books, call_id: str, hold_for: timedelta, link: Link | None, ceiling: Ceiling | None) -> None:
     books.defer(call_id, hold_for)
+    upstream.keep(books, call_id, link, ceiling)
 
 
 def _look(books: Books, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
     return books.look(payers, provider, model, rules)
 
 
-def _settle(books: Books, call_id: str, charge: Charge) -> Resolved:
-    return books.settle(call_id, charge)
+def _settle(books: Books, call_id: str, charge: Charge, link: Link | None) -> Resolved:
+    resolved = books.settle(call_id, charge)
+    upstream.keep(books, call_id, link)
+    return resolved
 
 
 def _void(books: Books, call_id: str, outcome: Void) -> Resolved:

@@ -18,10 +18,13 @@ from queue import Empty, SimpleQueue
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import leftovers
-from lockpin_core.ledger.books import Books, Mark
+from lockpin_core.ledger.away import Away
+from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Coalescer, Refused
+from lockpin_core.ledger.frame import Mark
 from lockpin_core.ledger.gather import Gatherer, Soon
 from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.lobby import Lobby
 from lockpin_core.ledger.operations import Operation, blames_database, is_wanted, reason, tell
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Fault
@@ -31,6 +34,8 @@ RETRY_S = 0.25
 KEPT_MAX = 10_000  # rows that only tell, and holds under no limit, that wait for a write to work again
 QUEUE_MAX = 20_000  # operations that wait for the thread; past that a hold is refused at once
 ROUND_S = 5.0  # how often dead writers and deferred holds are looked for
+WAITING_ROUND_S = 1.0  # the same while calls wait, maybe behind a dead writer's
+POLL_S = 0.025  # how often it is looked, while calls wait, whether other processes have written
 MANY = 100  # operations that are not run under a fault before a smaller write has worked
 STOP_TRIES = 8  # then the open holds stay, for others to settle
 _SECOND_S = 1.0
@@ -83,7 +88,8 @@ class Writer:
         self._asked: list[Operation] = []  # those who wait for the next round
         self._lost = 0
         self._doubt: _Doubt | None = None
-        self._coalescer = Coalescer()
+        self._coalescer, self._lobby = Coalescer(), Lobby()
+        self._away = Away(connection, books, watch, clock)
         self._thread = threading.Thread(target=self._work, name="lockpin-ledger", daemon=True)
         self._thread.start()
 
@@ -132,9 +138,10 @@ class Writer:
             self._look_after()
             while not self._stopping:
                 batch = self._take()
-                if batch or self._faulted:
+                if batch or self._faulted or self._is_somebodys_turn():
                     self._commit([operation for operation in batch if is_wanted(operation)])
-                if self._asked or monotonic_s() - self._round_s >= ROUND_S:
+                round_s = WAITING_ROUND_S if self._books.room.own else ROUND_S
+                if self._asked or monotonic_s() - self._round_s >= round_s:
                     self._look_after()
             self._finish()
         finally:
@@ -200,7 +207,18 @@ class Writer:
             return RETRY_S
         if self._kept:
             return 0
+        if self._books.room.own:
+            return min(max(self._books.room.deadline_s - monotonic_s(), 0), POLL_S)
         return _SECOND_S if self._coalescer.is_waiting else ROUND_S
+
+    def _is_somebodys_turn(self) -> bool:
+        """Say whether somebody who waits here may go now, though nobody here has asked for anything."""
+        if not self._books.room.own:
+            return False
+        try:
+            return self._books.room.is_due(micros(self._clock())) or self._books.is_stale()
+        except sqlite3.Error:
+            return True  # whatever it is, the transaction will say
 
     def _due_kept(self) -> list[Operation]:
         """Take the kept operations out; under a fault only once in a while, holds being the probe in between."""
@@ -212,8 +230,9 @@ class Writer:
         self._kept.clear()
         return batch
 
-    def _commit(self, batch: list[Operation]) -> bool:
-        """Run a batch in one transaction and answer it. False: writing as such did not work.
+    def _commit(self, batch: list[Operation], *, serves: bool = True) -> bool:
+        """Run a batch in one transaction and answer it, and let go who waits and can. False: writing as such did not
+        work.
 
         Where an operation itself fails, the batch is done again one by one, so that the others do not go down with it.
         """
@@ -226,8 +245,9 @@ class Writer:
         try:
             batch = [*self._clear_doubt(), *batch]
             mark = self._books.mark()
-            self._begin(careful=len(batch) <= 1)
+            self._begin(careful=len(batch) <= 1, serves=serves)
             answers = [(operation, operation.run(self._books)) for operation in batch]
+            answers += self._served(answers)
             self._books.flush()
             self._check_place()
             committing = True
@@ -236,11 +256,19 @@ class Writer:
             after = self._books.mark()
             self._roll_back(mark)
             if not blames_database(error):
-                return self._isolate(batch, error)
+                return self._isolate(batch, error, serves=serves and bool(self._books.room.own))
             return self._failed(batch, _Doubt(after, answers) if committing else None, error)
         self._send(answers)
         self._set_fault("")
         return True
+
+    def _served(self, answers: list[tuple[Operation, object]]) -> list[tuple[Operation, object]]:
+        """Try who waits, and give the answers of all who waited and do not any more."""
+        room = self._books.room
+        if room.own:
+            self._books.serve()
+        found, room.answers = room.answers, []
+        return self._lobby.answers_to(answers, found)
 
     def _check_place(self) -> None:
         """Raise LedgerUnavailable where the files are not ours any more, or others would take us for dead."""
@@ -248,11 +276,11 @@ class Writer:
         if self._liveness is not None and self._restore_lock(self._liveness):
             raise LedgerUnavailable("this proxy's lock was removed; it is made again")
 
-    def _begin(self, *, careful: bool) -> None:
+    def _begin(self, *, careful: bool, serves: bool) -> None:
         if self._faulted:
             self._make_room()
         self._connection.execute("BEGIN IMMEDIATE")
-        self._books.begin(self._clock(), careful=careful)
+        self._books.begin(self._clock(), careful=careful, serves=serves)
         if self._faulted:
             self._books.probe()
 
@@ -261,22 +289,28 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def _isolate(self, batch: list[Operation], error: Exception) -> bool:
-        """Run a batch one by one. Where writing stops to work meanwhile, the rest waits behind what it stopped at."""
-        if len(batch) <= 1:
+    def _isolate(self, batch: list[Operation], error: Exception, *, serves: bool) -> bool:
+        """Run a batch one by one. Where writing stops to work meanwhile, the rest waits behind what it stopped at.
+
+        `serves`: it may be the fault of one who waits, so that they are tried by themselves at the end.
+        """
+        if len(batch) <= 1 and not serves:
             self._send([(operation, error) for operation in batch])
             return True
+        if not batch:
+            self._send_away(error)
+            return self._commit([])
         newer = list(self._kept)
         self._kept.clear()
         for place, operation in enumerate(batch, 1):
-            if not self._commit([operation]):
+            if not self._commit([operation], serves=False):
                 first = list(self._kept)
                 self._kept.clear()
                 self._failed(batch[place:], None, LedgerUnavailable(self._fault_words))
                 self._kept = deque([*first, *self._kept, *newer])
                 return False
         self._kept.extend(newer)
-        return True
+        return not serves or self._commit([])
 
     def _failed(self, batch: list[Operation], doubt: _Doubt | None, error: Exception) -> bool:
         """Answer the holds of a failed transaction and keep the rest, once it is known whether it happened: True."""
@@ -288,6 +322,7 @@ class Writer:
             self._send(doubt.answers)
             return True
         unavailable = LedgerUnavailable(reason(error))
+        self._send_away(unavailable)
         kept: list[Operation] = []
         waiting = len(self._kept) + sum(operation.kept for operation in batch)
         for operation in batch:
@@ -295,7 +330,7 @@ class Writer:
                 kept.append(operation)
                 continue
             # What is in doubt may have happened: a hold of it must not go on under another.
-            found, later = self._without(operation, is_known=happened is not None, has_room=waiting < KEPT_MAX)
+            found, later = self._away.answer(operation, can_go=happened is not None and waiting < KEPT_MAX)
             if later is not None:
                 kept.append(later)
                 waiting += 1
@@ -306,35 +341,6 @@ class Writer:
             self._keep_first(kept)
         self._set_fault(reason(error))
         return False
-
-    def _without(self, operation: Operation, *, is_known: bool, has_room: bool) -> tuple[object, Operation | None]:
-        """Answer an operation that cannot be written, from what can be read where that is enough; None: it is not.
-
-        Beside it stands what is to be written later.
-        """
-        can_go = operation.degraded is not None and is_known and has_room
-        if not operation.reads and not can_go:
-            return None, None
-        try:
-            return self._read_answer(operation)
-        except (sqlite3.Error, LedgerError, LedgerUnavailable):
-            return None, None  # what cannot be known is refused
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    def _read_answer(self, operation: Operation) -> tuple[object, Operation | None]:
-        self._watch.check()  # another file, or none, is no evidence that there is no limit
-        self._connection.execute("BEGIN")
-        self._books.begin(self._clock())
-        if operation.reads:
-            return operation.run(self._books), None
-        assert operation.degraded is not None
-        found = operation.degraded(self._books)
-        if found is None:
-            return None, None
-        answer, later = found
-        return answer, Operation(later, call_id=operation.call_id)
 
     def _outcome(self, doubt: _Doubt) -> bool | None:
         try:
@@ -357,6 +363,7 @@ class Writer:
         self._doubt = None
         if happened:
             self._books.reset(doubt.after)
+            self._books.room.own.clear()
             self._send([(operation, answer) for operation, answer in doubt.answers if operation.kept])
             # Their callers were told that nothing was held, so that must become true.
             ids = [operation.call_id for operation, _ in doubt.answers if operation.call_id is not None]
@@ -390,13 +397,21 @@ class Writer:
 
     def _send(self, answers: list[tuple[Operation, object]]) -> None:
         actions: list[Callable[[], None]] = [
-            partial(tell, operation, answer) for operation, answer in answers if operation.future is not None
+            partial(tell, operation, answer)
+            for operation, answer in self._lobby.sort(answers)
+            if operation.future is not None
         ]
         if actions:
             self._deliver(actions)
 
+    def _send_away(self, error: Exception) -> None:
+        """Tell all who wait that they need not any more; their tickets go with the next write."""
+        self._books.room.own.clear()
+        self._send([(operation, error) for operation in self._lobby.clear()])
+
     def _finish(self) -> None:
         """Charge what is open and write what is kept; give up when the ledger stays out of reach."""
+        self._send_away(LedgerUnavailable("the ledger is closed"))
         self._kept.extend(_refusals(self._coalescer.flush()))
         self._kept.append(Operation(leftovers.stop))
         pause = threading.Event()
@@ -412,7 +427,7 @@ class Writer:
             self._closed = True
         left = [*self._kept, *self._drain(0)]
         self._lost = sum(operation.call_id is not None or operation.droppable for operation in left)
-        left += self._asked
+        left += [*self._asked, *self._lobby.clear()]
         if self._doubt is not None:
             left += [operation for operation, _ in self._doubt.answers if operation.kept]
         self._send([(operation, LedgerUnavailable("the ledger is closed")) for operation in left])

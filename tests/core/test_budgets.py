@@ -111,3 +111,11 @@ def test_a_rolling_budget_has_one_account_for_each_period():
     hours = [replace(DAILY, window=Window("rolling", period_ms=ms)) for ms in (3_600_000, 86_400_000)]
 
     assert [account_id(rule, "x", LIFETIME).rpartition("\x1f")[2] for rule in hours] == ["~3600000", "~86400000"]
+
+
+def test_an_amount_of_zero_waits_for_nobody_and_is_never_in_the_way_for_good():
+    over = nouns.standing(nouns.budget(), limit="1", spent="2", limit_tokens=10, spent_tokens=5, held_tokens=5)
+
+    assert over.is_transient(Money(0), 5)
+    assert not over.is_transient(Money(1), 5)
+    assert not over.is_transient(Money(0), 6)

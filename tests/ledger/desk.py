@@ -105,6 +105,11 @@ class MemoryDesk:
     def explained(self):
         return explained((r.kind, r.call, r.usd, r.tokens, list(r.accounts), None, None) for r in self.ledger.rows)
 
+    def tickets(self):
+        """List (call, account's budget) of all who wait."""
+        places = self.ledger._room._places.values()
+        return [(p.waiter.call.id, a.split("\x1f")[0]) for p in places for a in p.waiter.ticket.short]
+
     def look_after(self):
         self.ledger.look_after()
 
@@ -153,6 +158,10 @@ class SqliteDesk:
     def accounts(self):
         return {r[0]: tuple(r[1:]) for r in self.query(f"SELECT id, {NUMBERS} FROM accounts")}
 
+    def tickets(self):
+        rows = self.query("SELECT call, account FROM waiting WHERE short ORDER BY ticket, account")
+        return [(call_id, account.split("\x1f")[0]) for call_id, account in rows]
+
     def explained(self):
         wanted = "kind, call, usd, tokens, accounts, code, data"
         rows = self.query(f"SELECT {wanted} FROM rows ORDER BY id")
@@ -187,6 +196,9 @@ def explained(rows):
         spent = (0, 0) if kind == "hold" else (usd, tokens)
         if kind == "hold":
             holds[call_id] = held
+        elif kind == "shrink":
+            held, spent = (-usd, -tokens), (0, 0)
+            holds[call_id] = (holds[call_id][0] - usd, holds[call_id][1] - tokens)
         elif kind in ("charge", "void"):
             held = tuple(-amount for amount in holds[call_id])
         elif code == "budget_reset" and data:

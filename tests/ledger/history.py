@@ -27,8 +27,8 @@ TASK_WINDOWS = ("lifetime", "day", "rolling:3600000", "week")
 OWN = Budget("task", "task", LIFETIME, own=True)
 CENT = 10**7
 STEPS = {
-    "hold": 30, "settle": 22, "void": 5, "cancel": 3, "defer": 4, "crash": 2, "correct": 9, "late": 3, "reset": 5,
-    "put": 8, "take_away": 5, "task": 6, "lift": 4, "undo": 1, "reload": 3, "later": 12, "back": 3,
+    "hold": 30, "shrink": 8, "settle": 22, "void": 5, "cancel": 3, "defer": 4, "crash": 2, "correct": 9, "late": 3,
+    "reset": 5, "put": 8, "take_away": 5, "task": 6, "lift": 4, "undo": 1, "reload": 3, "later": 12, "back": 3,
 }  # fmt: skip
 
 
@@ -153,6 +153,15 @@ class History:
             self.wrote()
         elif self.desk.query("SELECT max(at) = ? FROM rows", micros(self.now))[0][0]:
             self.wrote()  # an account was opened, which is a row
+
+    def shrink(self):
+        if name := self.pick(lambda one: one.cost is None):
+            cents = self.dice.randrange(25)
+            before = self.books.calls[name].held
+            assert self.desk.ledger.shrink(name, money(f"0.{cents:02}"), 100).result(WAIT_S) == (cents < before)
+            if cents < before:
+                self.books.calls[name].held = cents
+                self.wrote()
 
     def end(self, name, cents):
         self.books.calls[name].cost = cents

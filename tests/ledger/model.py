@@ -22,6 +22,12 @@ class Model:
             self.open[name] = most
         return name in self.open
 
+    def shrink(self, name, most):
+        smaller = name in self.open and most < self.open[name]
+        if smaller:
+            self.open[name] = most
+        return smaller
+
     def resolve(self, name, amount):
         first = self.open.pop(name, None) is not None
         if first:
@@ -75,6 +81,13 @@ def machine_of(make_desk):
             name = data.draw(st.sampled_from(self.names))
             self.desk.ledger.cancel(name)
             self.model.resolve(name, 0)
+
+        @precondition(lambda self: self.names)
+        @rule(data=st.data(), most=st.integers(0, 30))
+        def shrink_one(self, data, most):
+            name = data.draw(st.sampled_from(self.names))
+            shrunken = self.desk.ledger.shrink(name, money(f"0.{most:02}"), 100).result(WAIT_S)
+            assert shrunken == self.model.shrink(name, most)
 
         @precondition(lambda self: set(self.model.open) - self.model.deferred)
         @rule(data=st.data())

@@ -1,19 +1,25 @@
-"""A process with a ledger of its own on a shared file: `spend`, `linger` until killed, or `fill` the disk."""
+"""A process with a ledger of its own on a shared file: `spend`, `linger` or `wait` until killed, `queue` up for money
+that others hold, or `fill` the disk.
+"""
 
+import concurrent.futures
 import contextlib
 import json
 import resource
 import sqlite3
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.errors import LedgerUnavailable
-from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.protocol import Held, Wait
 from lockpin_core.ledger.sqlite import SqliteLedger
 from tests.ledger.desk import WAIT_S, call, charge, machine, rules
 
 IN_FORCE = rules(machine("0.25"))
+ONE_DOLLAR = rules(machine("1"))
 
 
 def held(ledger, name):
@@ -32,6 +38,32 @@ def linger(ledger, name, count):
     assert all(held(ledger, f"{name}-{n}") for n in range(count))
     print("held", flush=True)
     sys.stdin.read()
+
+
+def wait(ledger, name, count):
+    """Let calls wait that do not fit, for a long time."""
+    patience = Wait(timedelta(seconds=300))
+    asked = [ledger.hold(call(f"{name}-{n}", "0.25"), IN_FORCE, None, patience) for n in range(count)]
+    ledger.look_after().result(WAIT_S)
+    assert not any(one.done() for one in asked)
+    print("waiting", flush=True)
+    sys.stdin.read()
+
+
+def queue(ledger, name, count):
+    """Run calls at once that may cost $0.10 and do cost $0.01, each for 50 ms."""
+
+    def run(n):
+        held = ledger.hold(call(f"{name}-{n}", "0.10"), ONE_DOLLAR, None, Wait(timedelta(seconds=30))).result(60)
+        if not isinstance(held, Held):
+            return False
+        time.sleep(0.05)
+        return ledger.settle(f"{name}-{n}", charge("0.01")).result(WAIT_S).first
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        through = sum(pool.map(run, range(count)))
+    ledger.stop()
+    print(through)
 
 
 def fill(ledger, path, faults):
@@ -66,7 +98,7 @@ def main(what, path, name, count):
     if what == "fill":
         fill(ledger, path, faults)
     else:
-        {"spend": spend, "linger": linger}[what](ledger, name, int(count))
+        {"spend": spend, "linger": linger, "wait": wait, "queue": queue}[what](ledger, name, int(count))
 
 
 main(*sys.argv[1:])

@@ -2,6 +2,7 @@
 
 import sqlite3
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.backlog import MANY, Backlog, OpenHold
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.place import open_ledger
-from lockpin_core.ledger.protocol import Held, Short
+from lockpin_core.ledger.protocol import Held, Short, Wait
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE
-from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, rules
+from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, money, rules
 
 OTHER = rules(machine("1"), machine("5", name="weekly"))
 
@@ -167,8 +168,71 @@ def test_an_open_hold_that_is_gone_is_noticed(tmp_path):
     connection.close()
 
 
+def test_a_hold_that_becomes_smaller_and_is_gone_is_noticed(tmp_path):
+    connection = open_ledger(tmp_path / "books.sqlite3", durability="full", new_id=d.counted_ids())
+    backlog = Backlog(connection)
+    backlog.add_hold(OpenHold("c1", 1, 9, 9, ["a"], '["a"]', "t"), "w")
+    backlog.shrink_hold(OpenHold("c1", 1, 5, 4, ["a"], '["a"]', "t"))
+    backlog.shrink_hold(OpenHold("c1", 1, 3, 4, ["a"], '["a"]', "t"))
+    backlog.write()
+    assert connection.execute("SELECT usd, tokens FROM open_holds").fetchall() == [(3, 4)]
+    connection.execute("DELETE FROM open_holds")
+
+    backlog.shrink_hold(OpenHold("c1", 1, 2, 4, ["a"], '["a"]', "t"))
+    with pytest.raises(sqlite3.IntegrityError):
+        backlog.write()
+    connection.close()
+
+
+def test_hold_shrink_and_settle_in_one_commit(desk):
+    ledger = desk.ledger
+    held, smaller, waited, settled = desk.commit(
+        ledger.hold(call("c1", "0.9"), ONE),
+        ledger.shrink("c1", money("0.4"), 100),
+        ledger.hold(call("c2", "0.6"), ONE),
+        ledger.settle("c1", charge("0.1")),
+    )
+
+    assert (type(held), smaller, type(waited)) == (Held, True, Held)
+    assert (settled.held, settled.over_hold) == (money("0.4"), False)
+    assert calls(desk) == [("hold", "c1"), ("shrink", "c1"), ("hold", "c2"), ("charge", "c1")]
+
+
+def test_who_waits_goes_in_the_commit_that_makes_room(desk):
+    ledger, patience = desk.ledger, Wait(timedelta(seconds=30))
+    asked = [ledger.hold(call(f"c{n}", "0.6"), ONE, None, patience) for n in range(2)]
+    last, *_ = desk.commit(asked[0])
+    assert isinstance(last, Held)
+
+    settled, newcomer = desk.commit(ledger.settle("c0", charge("0.1")), ledger.hold(call("c2", "0.6"), ONE))
+
+    assert settled.first
+    assert isinstance(answer(asked[1]), Held)  # it was there first
+    assert isinstance(newcomer, Short)
+    assert calls(desk) == [("hold", "c0"), ("charge", "c0"), ("hold", "c1")]
+
+
+def test_who_waits_behind_what_ends_in_the_same_commit_goes_with_it(desk):
+    ledger, patience = desk.ledger, Wait(timedelta(seconds=30))
+    answers = desk.commit(
+        ledger.hold(call("c1", "0.6"), ONE),
+        ledger.hold(call("c2", "0.6"), ONE, None, patience),
+        ledger.settle("c1", charge("0.1")),
+    )
+    assert isinstance(answers[1], Held)
+    assert desk.tickets() == []
+
+
+def test_a_waiter_that_is_cancelled_before_the_loop_turns_is_not_held(desk):
+    asked = desk.ledger.hold(call("c1", "0.6"), ONE, None, Wait(timedelta(seconds=30)))
+    assert asked.cancel()
+    (held,) = desk.commit(desk.ledger.hold(call("c2", "0.6"), ONE))
+    assert isinstance(held, Held)
+    assert calls(desk) == [("hold", "c2")]
+
+
 OPERATIONS = st.tuples(
-    st.sampled_from(["hold", "hold", "settle", "void", "cancel"]),
+    st.sampled_from(["hold", "hold", "shrink", "settle", "void", "cancel"]),
     st.integers(0, 5),  # which call
     st.integers(0, 60),  # cents
     st.booleans(),  # by the second process
@@ -189,7 +253,7 @@ def test_any_batches_give_what_one_after_the_other_gives(batches):
                 name = f"c{number}"
                 if kind == "hold" and name in done:
                     continue  # an id is used again by nobody
-                done |= {name} if kind != "hold" else set()
+                done |= {name} if kind not in ("hold", "shrink") else set()
                 futures.append(operate(desk.second if second else desk.ledger, kind, name, cents))
                 expected.append(answer(operate(memory, kind, name, cents)))
             assert list(map(plain, desk.commit(*futures))) == list(map(plain, expected))
@@ -203,6 +267,8 @@ def operate(ledger, kind, name, cents):
     match kind:
         case "hold":
             return ledger.hold(call(name, dollars), ONE)
+        case "shrink":
+            return ledger.shrink(name, money(dollars), cents)
         case "settle":
             return ledger.settle(name, charge(dollars))
         case "void":
@@ -215,7 +281,7 @@ def plain(given):
     """Reduce an answer to what both kinds of ledger must agree on."""
     if isinstance(given, Held | Short):
         return type(given), [(s.budget.name, s.spent, s.held) for s in given.standings]
-    if given is None or isinstance(given, type):
+    if given is None or isinstance(given, bool | type):
         return given
     if not given.first:
         return given.charge and given.charge.amount

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.ledger import schema
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.protocol import Held
 from lockpin_core.ledger.verify import verify
@@ -155,11 +156,11 @@ def test_budgets_gone_from_the_configuration_are_out_of_force_and_events(desk):
 def test_a_newer_schema_under_our_feet_stops_us(desk):
     hold(desk, "c1", "0.1")
     with closing(sqlite3.connect(desk.path)) as books:
-        books.execute("PRAGMA user_version = 3")
-    with pytest.raises(LedgerUnavailable, match="version 3 by a newer Lockpin: restart"):
+        books.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with pytest.raises(LedgerUnavailable, match=f"version {schema.VERSION + 1} by a newer Lockpin: restart"):
         hold(desk, "c2", "0.1")
     with closing(sqlite3.connect(desk.path)) as books:
-        books.execute("PRAGMA user_version = 2")
+        books.execute(f"PRAGMA user_version = {schema.VERSION}")
     assert isinstance(hold(desk, "c3", "0.1"), Held)
 
 

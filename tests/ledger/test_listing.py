@@ -5,6 +5,7 @@ import pytest
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Quote, Void
+from lockpin_core.ledger.protocol import Wait
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.refusals import budget_exceeded
 from lockpin_core.usage import Unit
@@ -46,6 +47,39 @@ def again(desk):
     desk.ledger.stop()
     desk.ledger = desk.open()
     desk.ledger.look(call("none", "0").payers, "openai", "m", WIDE).result(WAIT_S)
+
+
+def test_a_call_shows_what_is_held_of_it_and_at_its_end_what_was_held_last(desk, read):
+    hold(desk, "c1", "5", WIDE, tokens=100)
+    hold(desk, "c2", "4", WIDE, tokens=100)
+    desk.ledger.shrink("c1", money("3"), 80).result(WAIT_S)
+    desk.ledger.shrink("c1", money("2.5"), 80).result(WAIT_S)
+    (last,) = desk.query("SELECT max(id), hash FROM rows WHERE kind = 'shrink'")
+
+    found = read.call("c1")
+    assert (found.state, found.held, found.held_tokens, found.hash) == ("open", money("2.5"), 80, last["hash"].hex())
+    assert [(o.call, o.held, o.tokens) for o in read.open_holds()] == [
+        ("c1", money("2.5"), 80),
+        ("c2", money("4"), 100),
+    ]
+
+    resolved = settle(desk, "c1", "1")
+    desk.admin.correct("c1", money("0.5"), reason="invoice", who="ada")
+
+    ended = read.call("c1")
+    assert (ended.held, ended.held_tokens, ended.charged) == (resolved.held, 80, money("0.5"))
+    assert len(ended.corrections) == 1
+    assert read.call("c2").held == money("4")
+
+
+def test_a_call_that_waited_says_for_how_long(desk, read):
+    hold(desk, "c1", "600", WIDE)
+    desk.ledger.hold(call("c2", "600"), WIDE, None, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    desk.clock.pass_by(seconds=5)
+    settle(desk, "c1", "1")
+    desk.look_after()
+    assert read.call("c2").waited_ms == 5_012
 
 
 def test_a_corrected_call_costs_what_it_was_corrected_to(desk, read):

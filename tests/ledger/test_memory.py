@@ -3,6 +3,7 @@ import pytest
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
 from tests.ledger.model import machine_of
+from tests.ledger.waiting_contract import WaitingContract
 
 
 @pytest.fixture
@@ -11,6 +12,10 @@ def desk():
 
 
 class TestMemory(LedgerContract):
+    pass
+
+
+class TestMemoryWaiting(WaitingContract):
     pass
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 import stat
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lockpin_core.budgets import Budget
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.place import open_ledger
-from lockpin_core.ledger.protocol import Held, Short
+from lockpin_core.ledger.protocol import Held, Short, Wait
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
@@ -56,6 +57,36 @@ def test_a_ledger_of_version_1_has_the_layout_of_a_new_one(tmp_path, desk):
     open_ledger(fresh, durability="full", new_id=counted_ids()).close()
     assert layout(desk.path) == layout(fresh)
     assert [row[0] for row in desk.query("PRAGMA user_version")] == [schema.VERSION]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_version_comes_to_the_same_layout_and_is_verified(tmp_path, version):
+    path, fresh = unpack(tmp_path / "books" / "ledger.sqlite3", version), tmp_path / "fresh.sqlite3"
+    for each in (path, fresh):
+        open_ledger(each, durability="full", new_id=counted_ids()).close()
+    assert layout(path) == layout(fresh)
+    assert verify(path).wrong is None
+    assert len(list(path.parent.glob(f"ledger.sqlite3.version-{version}-*"))) == 1
+
+
+def test_a_ledger_of_version_2_goes_on(tmp_path):
+    unpack(tmp_path / "books" / "ledger.sqlite3", 2)
+    desk = SqliteDesk(tmp_path, ids="v")
+    desk.clock.pass_by(minutes=4)
+    desk.look_after()  # call-5, $0.20, was in flight when that program ended; call-4 is deferred
+    both = rules(*THEN.budgets[:2])
+    standings = desk.ledger.look(call("x", "0").payers, "openai", "gpt-5.5", both).result(WAIT_S)
+    # 0.25 + 0.50 + 0.20
+    assert [(s.spent, s.held) for s in standings[1:]] == [(money("0.95"), money("0.4"))] * 2
+    assert desk.ledger.shrink("call-4", money("0.3"), 100).result(WAIT_S)
+    asked = desk.ledger.hold(call("n1", "1.8"), both, None, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    assert desk.tickets() == [("n1", "daily")]
+    desk.ledger.settle("call-4", charge("0.1")).result(WAIT_S)
+    assert isinstance(asked.result(WAIT_S), Held)
+    desk.close()
+    assert desk.chain_ends()
+    assert verify(desk.path).wrong is None
 
 
 def test_its_balances_go_on_and_what_was_open_is_settled(desk):
@@ -110,7 +141,7 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path):
         books.execute("CREATE TABLE totals (in_the_way INTEGER)")
         books.commit()
     before = layout(path)
-    with pytest.raises(LedgerError, match="cannot be brought to version 2"):
+    with pytest.raises(LedgerError, match=f"cannot be brought to version {schema.VERSION}"):
         open_ledger(path, durability="full", new_id=counted_ids())
     assert layout(path) == before
     with closing(sqlite3.connect(path)) as books:

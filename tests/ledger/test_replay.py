@@ -59,6 +59,9 @@ class Scribe:
         names = encode(list(accounts or (TASK, DAILY)))
         self.write(kind, call=call, usd=usd, tokens=tokens, accounts=names, **{**told, **more})
 
+    def shrink(self, call, usd, *accounts, tokens=40, **more):
+        self.charge(call, usd, *accounts, tokens=tokens, kind="shrink", **more)
+
     def replayed(self):
         replay = Replay()
         for row in self.rows:
@@ -122,7 +125,7 @@ def test_void_takes_the_hold_off_and_costs_nothing(scribe):
 
 def test_shrink_takes_the_same_off_the_hold_and_its_accounts(scribe):
     scribe.hold("a", USD)
-    scribe.write("shrink", call="a", usd=600, tokens=40)
+    scribe.shrink("a", 600)
     scribe.hold("b", 600)  # fits only now
 
     replay = scribe.replayed()
@@ -420,12 +423,44 @@ def test_accounts_of_a_resolution_may_be_in_any_order(scribe, accounts):
     assert scribe.replayed().open == {}
 
 
-@pytest.mark.parametrize(("usd", "tokens"), [(301, 0), (0, 101), (-1, 0)])
-def test_shrink_below_nothing_is_wrong(scribe, usd, tokens):
+@pytest.mark.parametrize(("usd", "tokens"), [(301, 0), (0, 101), (-1, 0), (0, -1), (0, 0)])
+def test_shrink_below_nothing_or_by_nothing_is_wrong(scribe, usd, tokens):
     scribe.hold("a", 300)
-    scribe.write("shrink", call="a", usd=usd, tokens=tokens)
+    scribe.shrink("a", usd, tokens=tokens)
 
     assert "off a hold of $0.0000003 and 100 tokens" in wrong(scribe)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "told", "words"),
+    [
+        ((TASK,), {}, "it is on other accounts than its hold"),
+        ((), {"held_at": AT - 1}, "its hold was taken at 2026-10-21T12:00:00Z, which is not what it says"),
+        ((), {"task": "u"}, 'its task is "u", and its hold was of "t"'),
+    ],
+)
+def test_shrink_that_is_not_of_its_hold_is_wrong(scribe, accounts, told, words):
+    scribe.hold("a", 300)
+    scribe.shrink("a", 100, *accounts, **told)
+
+    assert wrong(scribe) == words
+
+
+def test_shrink_of_a_call_that_has_ended_is_wrong(scribe):
+    scribe.hold("a", 300)
+    scribe.charge("a", 250)
+    scribe.shrink("a", 10)
+
+    assert wrong(scribe) == "its call has no open hold"
+
+
+def test_over_hold_is_judged_by_what_was_held_last(scribe):
+    scribe.define(machine("2"), source="config", loosens=True)
+    scribe.hold("a", 300)
+    scribe.shrink("a", 100)
+    scribe.charge("a", 250, over_hold=0, data=encode({"balances": []}))
+
+    assert wrong(scribe) == "it says that it was not above its hold"
 
 
 def test_correction_of_an_open_call_is_wrong(scribe):

@@ -23,6 +23,7 @@ from tests.ledger import desk as d
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
 from tests.ledger.model import machine_of
+from tests.ledger.waiting_contract import WaitingContract
 
 SPENDER = Path(__file__).with_name("spender.py")
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,10 @@ def desk(tmp_path):
 
 
 class TestSqlite(LedgerContract):
+    pass
+
+
+class TestSqliteWaiting(WaitingContract):
     pass
 
 

@@ -112,7 +112,7 @@ def test_kinds_and_events_that_rows_can_tell_are_all_there(sealed):
         kinds = {kind for (kind,) in books.execute("SELECT DISTINCT kind FROM rows")}
         codes = {code for (code,) in books.execute("SELECT DISTINCT code FROM rows WHERE kind = 'event'")}
 
-    assert kinds == {"hold", "charge", "void", "correction", "refusal", "uncapped", "event"}
+    assert kinds == {"hold", "shrink", "charge", "void", "correction", "refusal", "uncapped", "event"}
     assert codes == {
         *("budget_defined", "budget_removed", "account_opened", "account_caught_up", "budget_raised", "budget_reset"),
         *("task_new", "task_closed", "hold_deferred", "hold_adopted", "raises_forgotten"),
@@ -304,7 +304,7 @@ def test_text_that_is_no_utf8_any_more_is_named_with_its_row(path):
 
     wrong = verify(path).wrong
 
-    assert (wrong.row, wrong.call) == (37, "c09")
+    assert (wrong.row, wrong.call) == (38, "c09")
     assert wrong.words.endswith("the hash differs")
 
 
@@ -423,7 +423,7 @@ def test_hold_over_the_limit_is_found_where_the_chain_was_made_anew(path):
     wrong = verify(path).wrong
 
     # On the second day c09 has cost 0.4 - 0.05, c10 0.1.
-    assert (wrong.row, wrong.call) == (51, "c11")
+    assert (wrong.row, wrong.call) == (52, "c11")
     assert 'its hold of $3 and 100 tokens passes the limit of budget "daily" of machine "m"' in wrong.words
     assert wrong.words.endswith("$3 with $0.45 spent and $0 held")
 
@@ -444,7 +444,7 @@ def test_second_hold_of_a_call_is_found_where_the_database_lets_it_in(path):
 
     wrong = verify(path).wrong
 
-    assert (wrong.row, wrong.call) == (51, "c01")
+    assert (wrong.row, wrong.call) == (52, "c01")
     assert wrong.words.endswith("its call has a hold already")
 
 

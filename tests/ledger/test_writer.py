@@ -2,6 +2,7 @@
 
 import sqlite3
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.place import Watch, open_ledger
-from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.protocol import Held, Wait
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.writer import KEPT_MAX, Writer, deliver_here
 from tests.ledger import desk as d
@@ -167,3 +168,90 @@ def test_what_is_in_doubt_stays_ahead_of_what_came_since(desk):
     second = desk.ledger.settle("c1", charge("0.07"))
     assert (first.result(WAIT_S).first, second.result(WAIT_S).first) == (True, False)
     assert second.result(WAIT_S).charge.amount == d.money("0.05")
+
+
+def waiting(desk, name="c2", dollars="0.95"):
+    """Let a call wait behind c1, which holds $0.10."""
+    asked = desk.ledger.hold(call(name, dollars), ONE, None, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    assert not asked.done()
+    assert desk.tickets() == [(name, "daily")]
+    return asked
+
+
+def test_who_waits_is_sent_away_by_a_fault_and_leaves_no_ticket(desk):
+    asked = waiting(desk)
+    desk.liar.commits = [False]
+    with pytest.raises(LedgerUnavailable):
+        desk.ledger.hold(call("c3", "0.1"), ONE).result(WAIT_S)
+    assert isinstance(asked.exception(WAIT_S), LedgerUnavailable)
+    assert isinstance(desk.ledger.hold(call("c4", "0.1"), ONE).result(WAIT_S), Held)
+    assert desk.tickets() == []
+    assert calls(desk) == [("hold", "c1"), ("hold", "c4")]
+
+
+def test_who_begins_to_wait_in_a_commit_that_fails_waits_without_a_ticket_until_the_next(desk):
+    desk.liar.commits = [False]
+    asked = desk.ledger.hold(call("c2", "0.95"), ONE, None, Wait(timedelta(seconds=30)))
+    desk.look_after()  # no row tells a ticket, so that nothing is missing
+    desk.ledger.uncapped(d.note("u1", code="no_limit"))
+    desk.look_after()
+    assert desk.tickets() == [("c2", "daily")]
+    desk.ledger.settle("c1", charge("0.01")).result(WAIT_S)
+    assert isinstance(asked.result(WAIT_S), Held)
+    assert desk.tickets() == []
+
+
+def test_who_waited_goes_with_a_commit_that_happened_after_all(desk):
+    asked = waiting(desk)
+    desk.liar.commits = [True]
+    assert desk.ledger.settle("c1", charge("0.05")).result(WAIT_S).first
+    assert isinstance(asked.result(WAIT_S), Held)
+    assert desk.tickets() == []
+    assert desk.faults == []
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_who_went_with_a_commit_in_doubt_is_refused_and_its_hold_taken_off(desk, happens):
+    asked, behind = waiting(desk), desk.ledger.hold(call("c3", "0.96"), ONE, None, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    desk.liar.commits, desk.liar.lookups = [happens], [False]
+
+    settled = desk.ledger.settle("c1", charge("0.01"))
+
+    for one in (asked, behind):
+        assert isinstance(one.exception(WAIT_S), LedgerUnavailable)
+    assert settled.result(WAIT_S).first
+    desk.look_after()
+    turned_up = [("hold", "c2"), ("void", "c2")] if happens else []
+    assert sorted(calls(desk)) == sorted([("hold", "c1"), ("charge", "c1"), *turned_up])
+    assert desk.tickets() == []
+    assert isinstance(desk.ledger.hold(call("c4", "0.99"), ONE).result(WAIT_S), Held)
+
+
+def test_one_bad_operation_leaves_those_who_wait_alone(desk):
+    asked = waiting(desk)
+    bad, good = Future(), Future()
+    operations = [
+        Operation(lambda books: books.connection.execute("INSERT INTO open_holds (call) VALUES (1)"), bad),
+        Operation(lambda books: books.settle("c1", charge("0.01")), good),
+    ]
+    desk.ledger._writer._put(operations)
+    assert isinstance(bad.exception(WAIT_S), sqlite3.IntegrityError)
+    assert good.result(WAIT_S).first
+    assert isinstance(asked.result(WAIT_S), Held)
+    assert desk.tickets() == []
+
+
+def test_one_who_waits_and_fails_when_its_turn_comes_leaves_the_others_alone(desk):
+    def broken(standings):
+        raise ZeroDivisionError
+
+    asked = desk.ledger.hold(call("c2", "0.95"), ONE, broken, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    desk.clock.pass_by(seconds=30)
+    assert isinstance(desk.ledger.hold(call("c3", "0.1"), ONE).result(WAIT_S), Held)
+    assert isinstance(asked.exception(WAIT_S), ZeroDivisionError)
+    desk.look_after()
+    assert desk.tickets() == []
+    assert desk.faults == []

@@ -1,0 +1,142 @@
+"""Whose turn it is among calls that wait for held money. Pure: the same rules for every kind of ledger.
+
+A newcomer that fits goes at once, unless a waiter on one of its accounts is protected, which it is after a third of its
+patience. Past a protected waiter nobody younger goes on that account, unless it fits even with the waiter's amount
+counted. A call waits on every account that was short for it at one time: otherwise one that needs room on two would see
+the first taken again while it waits for the second. Its ticket names its other accounts too, so that another process
+can tell whether it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import NamedTuple
+
+from lockpin_core.budgets import Budget, Standing, violations
+from lockpin_core.call import Call, Quote
+from lockpin_core.ledger.accounts import Seat
+from lockpin_core.ledger.protocol import Rules, Short, Smaller, Wait
+from lockpin_core.money import Money
+
+_US = timedelta(microseconds=1)
+_PROTECTED_AFTER = 3  # the part of its patience after which a waiter is protected
+
+type Amounts = Mapping[str, tuple[int, int]]
+"""What is set aside for waiters, by account: nanodollars and tokens."""
+
+NOTHING: Amounts = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A place in the waiting room. Instants are ledger time; lower numbers come first."""
+
+    number: int
+    call: str
+    writer: str
+    task: str
+    usd: int
+    tokens: int
+    since: int
+    protected_at: int
+    until: int
+    accounts: tuple[str, ...]  # that a limit is enforced for; sorted
+    short: tuple[str, ...]  # those that it waits on; sorted
+
+    def knows(self, seats: Sequence[Seat], short: Sequence[str]) -> bool:
+        """Say whether it names all that may stop its call."""
+        limited = [seat.account for seat in seats if _has_limit(seat.budget)]
+        return all(name in self.accounts for name in limited) and all(name in self.short for name in short)
+
+    def next_at(self, at: int) -> int:
+        """Say when it means something else than now."""
+        return self.protected_at if at < self.protected_at else self.until
+
+    def is_protected(self, at: int) -> bool:
+        """Say whether nobody younger may go before it."""
+        return self.protected_at <= at < self.until
+
+
+class Stands(NamedTuple):
+    """The accounts of a call that a limit is enforced for, and those of them that are short for it; sorted."""
+
+    accounts: tuple[str, ...]
+    short: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A call of this process that waits."""
+
+    call: Call
+    rules: Rules
+    smaller: Smaller | None
+    ticket: Ticket
+    deadline_s: float  # of the clock that never steps
+
+
+def make_ticket(number: int, call: Call, writer: str, at: int, wait: Wait, now: Stands) -> Ticket:
+    """Give a call its place."""
+    patience = wait.patience // _US
+    ends = (at, at + patience // _PROTECTED_AFTER, at + patience)
+    quote = call.quote
+    amounts = (quote.most.nano, quote.tokens)
+    return Ticket(number, call.id, writer, call.payers.task, *amounts, *ends, *now)
+
+
+def moved(waiter: Waiter, now: Stands) -> Waiter:
+    """Give a waiter as it stands now; what was short for it once stays so."""
+    ticket = waiter.ticket
+    accounts = tuple(sorted({*ticket.short, *now.accounts}))
+    short = tuple(sorted({*ticket.short, *now.short}))
+    if (accounts, short) == (ticket.accounts, ticket.short):
+        return waiter
+    return replace(waiter, ticket=replace(ticket, accounts=accounts, short=short))
+
+
+def set_aside(ticket: Ticket, amounts: dict[str, tuple[int, int]], accounts: Iterable[str]) -> None:
+    """Set a ticket's amount aside on accounts, beside what is there."""
+    for name in accounts:
+        usd, tokens = amounts.get(name, (0, 0))
+        amounts[name] = usd + ticket.usd, tokens + ticket.tokens
+
+
+def protected(tickets: Iterable[Ticket], at: int) -> Amounts:
+    """Set aside what the protected ones need."""
+    amounts: dict[str, tuple[int, int]] = {}
+    for ticket in tickets:
+        if ticket.is_protected(at):
+            set_aside(ticket, amounts, ticket.short)
+    return amounts
+
+
+def with_waiters(standings: tuple[Standing, ...], amounts: Amounts) -> tuple[Standing, ...]:
+    """Count what is set aside as held."""
+    if not amounts:
+        return standings
+    return tuple(_with(standing, amounts.get(standing.account)) for standing in standings)
+
+
+def _with(standing: Standing, amount: tuple[int, int] | None) -> Standing:
+    if amount is None:
+        return standing
+    usd, tokens = amount
+    return standing._replace(held=standing.held + Money(usd), held_tokens=standing.held_tokens + tokens)
+
+
+def may_wait(short: Short, quote: Quote) -> bool:
+    """Say whether only held money is in the way of a call, or its turn has not come."""
+    return all(standing.is_transient(quote.most, quote.tokens) for standing in short.violations)
+
+
+def stands(answer: Short, quote: Quote, amounts: Amounts) -> Stands:
+    """Say which accounts a call has to wait on, and which may stop it."""
+    short = [standing.account for standing in violations(with_waiters(answer.standings, amounts), quote)]
+    limited = [standing.account for standing in answer.standings if _has_limit(standing.budget)]
+    return Stands(tuple(sorted(limited)), tuple(sorted(short)))
+
+
+def _has_limit(budget: Budget) -> bool:
+    return budget.enforce and (budget.limit is not None or budget.limit_tokens is not None)

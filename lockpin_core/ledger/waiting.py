@@ -1,0 +1,132 @@
+"""The waiting room of a SQLite ledger: the tickets of all processes, and the calls of this one that wait.
+
+Tickets are working state and no book: they are in no chain, and go with their writer. What this writer's tickets are on
+the file is read with everything else that others may have changed, and written as a difference to that, so that no
+ticket stays behind whatever became of a transaction. Knows the SQL of `waiting`; whose turn it is, `turns` knows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from lockpin_core.clock import monotonic_s
+from lockpin_core.ledger.protocol import Closed, Held, Short
+from lockpin_core.ledger.turns import Ticket, Waiter
+
+type Answer = Held | Short | Closed
+
+NEVER = 2**63
+_READ = (
+    "SELECT call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until FROM waiting "
+    "ORDER BY ticket, call, account"
+)
+_PUT = (
+    "REPLACE INTO waiting (call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_DROP = "DELETE FROM waiting WHERE call = ? AND writer = ?"
+_DROP_ALL = "DELETE FROM waiting WHERE writer = ?"
+
+
+class WaitingRoom:
+    """Tickets on one connection. `own` holds this writer's waiters by call, in the order of their tickets."""
+
+    def __init__(self, connection: sqlite3.Connection, writer: str) -> None:
+        self.own: dict[str, Waiter] = {}
+        self.others: list[Ticket] = []
+        # Of those who waited and do not any more, by call; None: the place was given up.
+        self.answers: list[tuple[str, Answer | None]] = []
+        self.is_shut = False  # nobody is let go in this transaction
+        self.has_changed = False  # something happened since they were tried, so that they stand otherwise
+        self.wake_at = NEVER  # when time alone may: a window ends, spend leaves, another's ticket is over
+        self._connection, self._writer = connection, writer
+        self._written: dict[str, Ticket] = {}  # own tickets as they are on the file
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nobody waits, of any process."""
+        return not self.own and not self.others
+
+    @property
+    def deadline_s(self) -> float:
+        """Say when the first of the own waiters has waited long enough."""
+        return min(waiter.deadline_s for waiter in self.own.values())
+
+    def read_anew(self) -> None:
+        """Read all tickets: others may have changed them."""
+        found: dict[str, Ticket] = {}
+        lines = self._connection.execute(_READ).fetchall()
+        for call, account, short, number, writer, task, usd, tokens, *instants in lines:
+            known = found.get(call)
+            accounts = (*(() if known is None else known.accounts), account)
+            shorts = (*(() if known is None else known.short), *((account,) if short else ()))
+            since, protected_at, until = instants
+            found[call] = Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, shorts)
+        self.others = [ticket for ticket in found.values() if ticket.writer != self._writer]
+        self._written = {call: ticket for call, ticket in found.items() if ticket.writer == self._writer}
+        self.has_changed = True
+
+    def tickets(self) -> Sequence[Ticket]:
+        """List all tickets, oldest first."""
+        if not self.others:
+            return [waiter.ticket for waiter in self.own.values()]
+        found = [*self.others, *(waiter.ticket for waiter in self.own.values())]
+        found.sort(key=lambda ticket: (ticket.number, ticket.call))
+        return found
+
+    def next_number(self) -> int:
+        """Give the number of the next ticket."""
+        return 1 + max((ticket.number for ticket in self.tickets()), default=0)
+
+    def enter(self, waiter: Waiter) -> None:
+        """Let a call of this writer wait, or go on to wait on more accounts."""
+        self.own[waiter.call.id] = waiter
+
+    def answer(self, call_id: str, answer: Answer) -> None:
+        """Let a waiter go, with an answer."""
+        del self.own[call_id]
+        self.answers.append((call_id, answer))
+
+    def leave(self, call_id: str) -> None:
+        """Give up a place."""
+        if self.own.pop(call_id, None) is not None:
+            self.answers.append((call_id, None))
+            self.has_changed = True
+
+    def is_due(self, at: int) -> bool:
+        """Say whether the own waiters are to be tried."""
+        if not self.own or self.is_shut:
+            return False
+        return self.has_changed or at >= self.wake_at or monotonic_s() >= self.deadline_s
+
+    def flush(self) -> None:
+        """Write what has changed of the own tickets."""
+        if not self.own and not self._written:
+            return
+        tickets = {call: waiter.ticket for call, waiter in self.own.items()}
+        if tickets == self._written:
+            return
+        gone = [(call, self._writer) for call, ticket in self._written.items() if tickets.get(call) != ticket]
+        self._connection.executemany(_DROP, gone)
+        new = [ticket for call, ticket in tickets.items() if self._written.get(call) != ticket]
+        self._connection.executemany(_PUT, [values for ticket in new for values in _lines(ticket)])
+        self._written = tickets
+
+    def reset(self, own: Sequence[Waiter]) -> None:
+        """Go back to these waiters, when a transaction did not happen."""
+        self.own = {waiter.call.id: waiter for waiter in own}
+        self.answers = []
+
+    def forget_writer(self, writer: str) -> None:
+        """Take off the tickets of a writer that is gone."""
+        if self._connection.execute(_DROP_ALL, (writer,)).rowcount:
+            self.read_anew()
+
+
+def _lines(ticket: Ticket) -> list[tuple[object, ...]]:
+    facts = (
+        *(ticket.number, ticket.writer, ticket.task, ticket.usd, ticket.tokens),
+        *(ticket.since, ticket.protected_at, ticket.until),
+    )
+    return [(ticket.call, account, int(account in ticket.short), *facts) for account in ticket.accounts]

@@ -1,0 +1,219 @@
+"""Random histories of calls that wait, beside a slow model that knows SPEC's words on whose turn it is and no tables.
+
+One ledger or two on the same books: what one process frees is the other's too, in the order of all tickets.
+"""
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from lockpin_core.budgets import Budget
+from lockpin_core.call import Void
+from lockpin_core.ledger.protocol import Held, Short, Wait
+from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, rules
+
+CENT = 10**7
+OWN = Budget("task", "task", LIFETIME, money("0.50"), enforce=True, own=True)
+WIDE = machine("1", name="wide", window=LIFETIME)
+LARGE = machine("0.70", name="large", window=LIFETIME, models=("big-*",))
+RULES = rules(WIDE, LARGE, own=OWN)
+STEPS = {"hold": 14, "wait": 26, "settle": 16, "void": 6, "shrink": 8, "leave": 4, "lift": 2, "later": 14}
+
+
+@dataclass
+class Asked:
+    """A call that waits, as the model sees it; amounts in cents."""
+
+    name: str
+    on: tuple  # its accounts
+    cents: int
+    since: int
+    patience: int
+    future: object
+    short: set = field(default_factory=set)
+
+    def is_protected(self, now):
+        return now >= self.since + self.patience / 3
+
+
+class WaitingHistory:
+    """Plays random steps and compares after each what was answered, and what the accounts are."""
+
+    def __init__(self, desk, seed, ledgers=()):
+        self.desk, self.dice = desk, random.Random(seed)
+        self.ledgers = ledgers or (desk.ledger,)
+        self.now, self.count = 0, 0
+        self.limits = {"wide": 100, "large": 70, "a": 50, "b": 50, "c": 50}
+        self.spent = dict.fromkeys(self.limits, 0)
+        self.open, self.waiting, self.answers, self.turns = {}, [], {}, []
+
+    def play(self, steps):
+        for _ in range(steps):
+            getattr(self, self.dice.choices(list(STEPS), list(STEPS.values()))[0])()
+            self.serve()
+            self.compare()
+        while self.waiting:
+            self.later()
+            self.serve()
+            self.compare()
+        assert self.desk.tickets() == []
+
+    # The model.
+
+    def held(self, account):
+        return sum(cents for on, cents, _ in self.open.values() if account in on)
+
+    def left(self, account):
+        return self.limits[account] - self.spent[account] - self.held(account)
+
+    def short_on(self, on, cents, ahead):
+        return {a for a in on if cents and cents > self.left(a) - ahead.get(a, 0)}
+
+    def is_final(self, on, cents):
+        return any(self.short_on((a,), cents, {}) and self.spent[a] + cents > self.limits[a] for a in on)
+
+    def ahead_of(self, waiters):
+        ahead = {}
+        for one in waiters:
+            if one.is_protected(self.now):
+                for account in one.short:
+                    ahead[account] = ahead.get(account, 0) + one.cents
+        return ahead
+
+    def serve(self):
+        """Try all in turn; once more after one has gone, by whom another may be short on more accounts."""
+        before = None
+        while before != len(self.waiting):
+            before = len(self.waiting)
+            self.try_all()
+
+    def try_all(self):
+        stayed = []
+        for one in self.waiting:
+            if one.future.cancelled():
+                continue
+            short = self.short_on(one.on, one.cents, self.ahead_of(stayed))
+            is_over = self.now >= one.since + one.patience
+            if short and (is_over or self.is_final(one.on, one.cents)):
+                short = self.short_on(one.on, one.cents, {})
+                if short:
+                    self.answers[one.name] = (one.future, "Short")
+                    continue
+            if short:
+                one.short |= short
+                stayed.append(one)
+            else:
+                self.take(one.name, one.on, one.cents)
+                self.answers[one.name] = (one.future, "Held")
+        self.waiting = stayed
+
+    def take(self, name, on, cents):
+        self.open[name] = (on, cents, self.dice.choice(self.ledgers))
+
+    # The steps.
+
+    def new(self):
+        self.count += 1
+        task, cents = self.dice.choice("abc"), self.dice.choice((0, 3, 8, 20, 45))
+        is_large = self.dice.random() < 0.4
+        on = (task, "wide", "large") if is_large else (task, "wide")
+        model = "big-1" if is_large else "small-1"
+        asked = call(f"c{self.count}", f"0.{cents:02}", task=task, model=model, tokens=cents)
+        return asked, on, cents, self.dice.choice(self.ledgers)
+
+    def hold(self):
+        asked, on, cents, ledger = self.new()
+        out_of_turn = self.dice.random() < 0.2
+        found = ledger.hold(asked, RULES, out_of_turn=out_of_turn).result(WAIT_S)
+        short = self.short_on(on, cents, {} if out_of_turn else self.ahead_of(self.waiting))
+        if short:
+            assert isinstance(found, Short), (asked.id, found)
+            assert found.behind == (not self.short_on(on, cents, {}))
+        else:
+            assert isinstance(found, Held), (asked.id, found)
+            self.take(asked.id, on, cents)
+
+    def wait(self):
+        asked, on, cents, ledger = self.new()
+        patience = self.dice.choice((3, 30, 90))
+        future = ledger.hold(asked, RULES, None, Wait(timedelta(seconds=patience)))
+        short = self.short_on(on, cents, self.ahead_of(self.waiting))
+        if not short:
+            self.take(asked.id, on, cents)
+            self.answers[asked.id] = (future, "Held")
+        elif self.is_final(on, cents):
+            self.answers[asked.id] = (future, "Short")
+        else:
+            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, short))
+            self.settled()
+
+    def pick(self):
+        return self.dice.choice(sorted(self.open)) if self.open else None
+
+    def settle(self):
+        if name := self.pick():
+            on, cents, ledger = self.open.pop(name)
+            cost = self.dice.randrange(cents // 5 + 1)
+            ledger.settle(name, charge(f"0.{cost:02}", tokens=0)).result(WAIT_S)
+            for account in on:
+                self.spent[account] += cost
+
+    def void(self):
+        if name := self.pick():
+            _, _, ledger = self.open.pop(name)
+            ledger.void(name, Void("not_sent")).result(WAIT_S)
+
+    def shrink(self):
+        if name := self.pick():
+            on, cents, ledger = self.open[name]
+            most = self.dice.randrange(cents + 1)
+            ledger.shrink(name, money(f"0.{most:02}"), most).result(WAIT_S)
+            self.open[name] = (on, most, ledger)
+
+    def leave(self):
+        if self.waiting:
+            one = self.dice.choice(self.waiting)
+            if self.dice.random() < 0.5:
+                one.future.cancel()
+            else:
+                for ledger in self.ledgers:
+                    ledger.cancel(one.name)
+            self.settled()
+            assert one.future.cancelled()
+
+    def lift(self):
+        account = self.dice.choice(("wide", "large"))
+        self.desk.admin.raise_budget(WIDE if account == "wide" else LARGE, "m", money("0.10"), who="ann")
+        self.limits[account] += 10
+
+    def later(self):
+        seconds = self.dice.choice((1, 1, 3, 10, 30))
+        self.desk.clock.pass_by(seconds=seconds)
+        self.now += seconds
+
+    def settled(self):
+        """Let every ledger see what the others have done, until none has anything to do any more."""
+        for _ in range(2 * len(self.ledgers)):
+            for ledger in self.ledgers:
+                done = ledger.look_after()
+                if done is not None:
+                    done.result(WAIT_S)
+
+    def compare(self):
+        self.settled()
+        for name, (future, kind) in self.answers.items():
+            assert future.done(), (name, kind)
+            assert type(future.result()).__name__ == kind, (name, kind, future.result())
+        self.answers.clear()
+        for one in self.waiting:
+            assert not one.future.done(), (one.name, one.future.result())
+        found = {}
+        for task in "abc":
+            payers = call("look", "0", task=task).payers
+            for s in self.ledgers[0].look(payers, "openai", "big-1", RULES).result(WAIT_S):
+                found[task if s.budget.own else s.budget.name] = (s.spent.nano // CENT, s.held.nano // CENT)
+                assert s.spent.nano + s.held.nano <= s.limit.nano
+        assert found == {a: (self.spent[a], self.held(a)) for a in self.limits}
+        assert sorted(self.desk.tickets()) == sorted(
+            (one.name, "task" if account in "abc" else account) for one in self.waiting for account in one.short
+        )
