@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from lockpin_core.call import Ceiling, Content, Parsed
-from lockpin_core.sizing.images import image_tokens
+from lockpin_core.sizing.images import ImageRule, image_tokens
 
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
@@ -28,6 +28,8 @@ class ModelFacts(Protocol):
     @property
     def image_tokens(self) -> int | None: ...
     @property
+    def image_rule(self) -> ImageRule | None: ...
+    @property
     def images_beyond_window(self) -> bool: ...
 
 
@@ -45,7 +47,7 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
     if parsed.rounds > 1:  # what the provider's tools add may fill the window each time
         if model.context_tokens is None:
             return None
-        prompt = parsed.rounds * max(prompt, model.context_tokens)
+        prompt += (parsed.rounds - 1) * model.context_tokens
     return Ceiling(
         prompt=prompt,
         output=output_times(parsed) * output + fixed_output(parsed, model),
@@ -77,11 +79,17 @@ def prompt_bound(content: Content, model: ModelFacts) -> int | None:
 
 
 def _byte_bound(content: Content, model: ModelFacts) -> int | None:
-    window = model.context_tokens
+    return bound_around(content, model, _text_bound(content, model.tokenizer))
+
+
+def bound_around(content: Content, model: ModelFacts, text_tokens: int) -> int | None:
+    """Bound the prompt where its texts are at most so many tokens: with its schemas, images, allowances and frame."""
+    window = None if model.context_tokens is None else content.prompts * model.context_tokens
     images = _images_bound(content, model)
     if content.hidden is not None or images is None:
         return None if model.images_beyond_window else window
-    seen = _text_bound(content, model.tokenizer) + content.extra_tokens + _FRAME + _PER_MESSAGE * content.messages
+    schema = _schema_bound(content, model.tokenizer)
+    seen = text_tokens + schema + content.extra_tokens + _FRAME + _PER_MESSAGE * content.messages
     if model.images_beyond_window:
         return _at_most(seen, window) + images
     return _at_most(seen + images, window)
@@ -90,7 +98,7 @@ def _byte_bound(content: Content, model: ModelFacts) -> int | None:
 def _images_bound(content: Content, model: ModelFacts) -> int | None:
     total = 0
     for image in content.images:
-        tokens = image_tokens(image, model.image_tokens)
+        tokens = image_tokens(image, model.image_rule, model.image_tokens)
         if tokens is None:
             return None
         total += tokens
@@ -104,10 +112,18 @@ def output_bound(model: ModelFacts, limit: int | None) -> int | None:
 
 
 def _text_bound(content: Content, tokenizer: str) -> int:
+    if _is_byte_level(tokenizer):
+        return content.text_bytes
+    return _up(4 * content.nfc_bytes, 3) + _PER_STRING * content.strings
+
+
+def _schema_bound(content: Content, tokenizer: str) -> int:
     schema = _up(4 * content.schema_bytes, 3)
-    if tokenizer == "bytes":
-        return content.text_bytes + schema
-    return _up(4 * content.nfc_bytes, 3) + _PER_STRING * content.strings + _up(4 * schema, 3)
+    return schema if _is_byte_level(tokenizer) else _up(4 * schema, 3)
+
+
+def _is_byte_level(tokenizer: str) -> bool:
+    return tokenizer != "claude"
 
 
 def _at_most(number: int, limit: int | None) -> int:

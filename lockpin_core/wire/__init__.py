@@ -6,16 +6,36 @@ from collections.abc import Callable, Mapping
 
 from lockpin_core.call import Refusal, Reply
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
+from lockpin_core.wire.gemini import CodeAssist, Gemini
+from lockpin_core.wire.gemini_embed import GeminiEmbed
 from lockpin_core.wire.openai_chat import OpenAIChat
+from lockpin_core.wire.openai_completions import OpenAICompletions
+from lockpin_core.wire.openai_embeddings import OpenAIEmbeddings
+from lockpin_core.wire.openai_responses import OpenAICompact, OpenAIResponses
 from lockpin_core.wire.protocol import Wire
-from lockpin_core.wire.refusals import anthropic_refusal, openai_refusal
+from lockpin_core.wire.refusals import anthropic_refusal, gemini_refusal, openai_refusal
 
 type RefusalShape = Callable[[Refusal, Mapping[str, object]], Reply]
 
-WIRES: tuple[Wire, ...] = (AnthropicMessages(), OpenAIChat())
+WIRES: tuple[Wire, ...] = (
+    AnthropicMessages(),
+    OpenAIChat(),
+    OpenAIResponses(),
+    OpenAICompact(),
+    OpenAIEmbeddings(),
+    OpenAICompletions(),
+    OpenAICompletions("compatible_completions", default_limit=None),
+    Gemini(),
+    CodeAssist(),
+    GeminiEmbed(),
+)
 
 _BY_NAME = {wire.name: wire for wire in WIRES}
-_SHAPES: Mapping[str, RefusalShape] = {"anthropic": anthropic_refusal, "openai": openai_refusal}
+_SHAPES: Mapping[str, RefusalShape] = {
+    "anthropic": anthropic_refusal,
+    "openai": openai_refusal,
+    "gemini": gemini_refusal,
+}
 
 
 def wire_named(name: str) -> Wire:

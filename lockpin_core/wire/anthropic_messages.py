@@ -5,22 +5,36 @@ Source: the provider's Messages reference and the request types of its SDK, read
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
+from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
-from lockpin_core.wire.jsonbody import model_name, plain_word, read_body, shown, whole
-from lockpin_core.wire.protocol import Scanner, Wire
+from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
-from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
 from lockpin_core.wire.splice import Splice
-from lockpin_core.wire.tally import Tally
+from lockpin_core.wire.tally import Tally, unpriced
 
 MIN_THINKING_TOKENS = 1024  # the least budget that the provider accepts for thinking
-_TOUCHED = ("max_tokens", "thinking")  # what `rewrite` may change
+_TOUCHED = ("max_tokens", "thinking", "tools", "fallbacks")  # what `rewrite` may change
 _SUBSCRIPTION_TOKEN = "sk-ant-oat"  # an OAuth login of a plan; API keys begin otherwise
+_SIGNED = "aws4-hmac-sha256"  # an AWS signature, which covers the body
+
+# What the counting endpoint does not take; what it takes beside these may be part of the prompt.
+_NOT_COUNTED = frozenset(
+    {
+        *("max_tokens", "stream", "service_tier", "inference_geo", "temperature", "top_p", "top_k", "stop_sequences"),
+        *("metadata", "diagnostics", "thread", "container", "fallbacks", "fallback_credit_token"),
+        *("anthropic_version", "anthropic_beta"),
+    }
+)
+_VERTEX_MODELS = "/publishers/anthropic/models/"
 
 
 class AnthropicMessages(Wire):
@@ -29,6 +43,7 @@ class AnthropicMessages(Wire):
     name = "anthropic_messages"
     min_output = 1
     cut_rule = "observed"
+    error_shape = "anthropic"
 
     def parse(self, request: Request) -> Parsed:
         """Read a Messages request. Raises WireError where it is malformed or holds what cannot be bounded.
@@ -43,22 +58,49 @@ class AnthropicMessages(Wire):
     def rewrite(
         self, request: Request, change: Rewrite, *, output_field: str = "max_tokens", parsed: Parsed | None = None
     ) -> bytes:
-        """Set `max_tokens`, and a thinking budget that would not fit below it. Other bytes stay; usage needs no asking.
+        """Set `max_tokens`, a thinking budget that would not fit below it, and `max_uses` of tools that have none.
 
-        Raises WireError where thinking cannot fit.
+        Other bytes stay; usage needs no asking. Raises WireError where thinking cannot fit.
         """
-        if change.max_output is None:
+        if change.max_output is None and change.tool_limit is None:
             return request.body
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
-        values = {"max_tokens": b"%d" % change.max_output}
-        thinking = body.get("thinking") or b""
-        if thinking.startswith(b"{"):
-            values |= _fitting_budget(Splice.of(thinking), change.max_output)
+        values: dict[str, bytes] = {}
+        if change.max_output is not None:
+            values |= _limited(body, change.max_output)
+        tools = body.get("tools") or b""
+        if change.tool_limit is not None and tools.startswith(b"["):
+            values["tools"] = limit_tools(tools, change.tool_limit)
         return body.having(values)
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says which cache lifetimes the request named."""
         return MessageStreamScanner(asked) if streamed else MessageScanner(asked)
+
+    def count_request(self, request: Request) -> CountRequest | None:
+        """Ask for the count of this prompt, where the endpoint would see all of it and the model's tokens are asked.
+
+        Nothing else is ever sent under a login that attests its bodies. Source: the provider's reference of
+        count_tokens, read 2026-11.
+        """
+        path = _count_path(request)
+        try:
+            body = None if path is None else _counted(request)
+        except (WireError, RecursionError):
+            return None
+        return None if path is None or body is None else CountRequest(path, body)
+
+    def read_count(self, body: bytes) -> int | None:
+        """Read `input_tokens`."""
+        found = read_object(body)
+        try:
+            return None if found is None or found.get("input_tokens") is None else count(found["input_tokens"])
+        except UnreadableCount:
+            return None
+
+    def same_call(self, request: Request) -> bytes:
+        """Give a digest that leaves out the output limit, and the thinking budget, which changes with it."""
+        return digest(request, ("max_tokens", "budget_tokens"))
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.type` of an error body."""
@@ -70,6 +112,23 @@ class AnthropicMessages(Wire):
         return anthropic_refusal(refusal, lockpin)
 
 
+def _limited(body: Splice, max_output: int) -> dict[str, bytes]:
+    """Say what changes with an output limit: it, and the thinking budgets that would not fit below it."""
+    values = {"max_tokens": b"%d" % max_output}
+    thinking, fallbacks = body.get("thinking") or b"", body.get("fallbacks") or b""
+    if thinking.startswith(b"{"):
+        values |= _fitting_budget(Splice.of(thinking), max_output)
+    if fallbacks.startswith(b"["):
+
+        def change(raw: bytes, fallback: Mapping[str, object]) -> Mapping[str, bytes]:
+            own = Splice.of(raw).get("thinking") or b""
+            takes_limit = fallback.get("max_tokens") is None and own.startswith(b"{")
+            return _fitting_budget(Splice.of(own), max_output) if takes_limit else {}
+
+        values["fallbacks"] = change_each(fallbacks, change)
+    return values
+
+
 def _fitting_budget(thinking: Splice, max_output: int) -> dict[str, bytes]:
     budget = thinking.get("budget_tokens") or b""
     if not budget.isdigit() or int(budget) < max_output:
@@ -79,38 +138,92 @@ def _fitting_budget(thinking: Splice, max_output: int) -> dict[str, bytes]:
     return {"thinking": thinking.having({"budget_tokens": b"%d" % (max_output - 1)})}
 
 
+@dataclass(frozen=True, slots=True)
+class _Login:
+    """What a call's credentials say of its body."""
+
+    is_plan: bool = False  # a plan login: such bodies are attested by the client
+    is_signed: bool = False
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> _Login:
+        scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+        is_plan = scheme.lower() == "bearer" and token.strip().startswith(_SUBSCRIPTION_TOKEN)
+        return cls(is_plan, scheme.lower() == _SIGNED)
+
+
 def _parse(request: Request) -> Parsed:
     body = read_body(request.body)
     members = body.members
-    model = model_name(members.get("model"))
-    messages, streamed = members.get("messages"), members.get("stream")
-    if type(messages) is not list:
-        raise WireError(f"messages is {shown(messages)}; a list is needed")
+    model = _model(request, members)
+    streamed = members.get("stream")
     if streamed is not None and type(streamed) is not bool:
         raise WireError(f"stream is {shown(streamed)}; true or false is allowed")
     limit = whole(members.get("max_tokens"), "max_tokens")
     tier, speed, geo = (plain_word(members.get(key), key) for key in ("service_tier", "speed", "inference_geo"))
-    tools = members.get("tools")
-    tally = Tally(tool_sizes=ToolSizes(tools if type(tools) is list else []))
-    REQUEST.read(members, tally)
-    tally.schema_bytes += sum(body.size(key) for key in SCHEMA_FIELDS if key in body.spans)
-    tally.messages = len(messages) + ("system" in members)
-    is_plan = _is_plan(request.headers)
+    tally = _tally(body)
+    login, found = _Login.of(request.headers), hosted(members, model, limit)
+    if found.needs_limit and login.is_signed:
+        unpriced("a tool of the provider's without max_uses, in a signed body that must not get one,")
+    if found.hidden is not None:
+        tally.hide(found.hidden)
+    tally.extra_tokens += found.extra_prompt
+    is_attested = login.is_plan or login.is_signed
     return Parsed(
         model=model,
         streamed=streamed is True,
         content=tally.content(),
         output_limit=limit,
-        output_settable=not is_plan,
-        attested=is_plan,
+        rounds=found.rounds,
+        output_rounds=found.rounds,
+        extra_output=found.extra_output,
+        output_settable=not is_attested,
+        attested=is_attested,
         prompt_units=frozenset(tally.prompt_units),
+        fees=found.fees,
         terms=Terms(tier, speed, geo),
-        subscription=is_plan,
+        subscription=login.is_plan,
+        also=found.also,
+        tool_limit=TOOL_LIMIT if found.needs_limit and not is_attested else None,
+        tool_rounds=0 if is_attested else found.limited_rounds,
+        tool_fees={} if is_attested else found.limited_fees,
+        grows=found.grows,
         layout=body.layout(_TOUCHED),
     )
 
 
-def _is_plan(headers: Mapping[str, str]) -> bool:
-    """Say whether the call is on a plan login: such bodies are attested by the client."""
-    scheme, _, token = headers.get("authorization", "").strip().partition(" ")
-    return scheme.lower() == "bearer" and token.strip().startswith(_SUBSCRIPTION_TOKEN)
+def _tally(body: Body) -> Tally:
+    """Check the shape of a request, and count what it holds."""
+    members = body.members
+    messages, tools = members.get("messages"), members.get("tools")
+    if type(messages) is not list:
+        raise WireError(f"messages is {shown(messages)}; a list is needed")
+    tally = Tally(tool_sizes=ToolSizes(tools if type(tools) is list else []))
+    REQUEST.read(members, tally)
+    tally.schema_bytes += sum(body.size(key) for key in SCHEMA_FIELDS if key in body.spans)
+    tally.messages = len(messages) + ("system" in members)
+    return tally
+
+
+def _model(request: Request, members: Mapping[str, object]) -> str:
+    """Give the model: the path's where it names one, whatever the body says."""
+    return model_name(members.get("model") if request.path_model is None else request.path_model)
+
+
+def _counted(request: Request) -> bytes | None:
+    """Give the body whose count bounds the call; None where the call may read more, or another model reads it."""
+    parsed = _parse(request)
+    body = json.loads(request.body)
+    if parsed.attested or parsed.grows or body.get("container"):
+        return None
+    members = {key: value for key, value in body.items() if key not in _NOT_COUNTED}
+    if request.path_model is not None:
+        members["model"] = request.path_model
+    return json.dumps(members).encode()
+
+
+def _count_path(request: Request) -> str | None:
+    if request.path_model is None:
+        return f"{request.path}/count_tokens" if request.path.endswith("/v1/messages") else None
+    start, marker, _ = request.path.partition(_VERTEX_MODELS)
+    return f"{start}{marker}count-tokens:rawPredict" if marker else None

@@ -2,7 +2,8 @@
 
 `input_tokens` leaves cache reads and writes out; `output_tokens` includes thinking. `message_start` states the input,
 its output is a placeholder; `message_delta` states running totals, so the last replaces. `iterations` lists the passes
-of a reply that ran several, some on other models: compaction and advisor passes stand nowhere else.
+of a reply that ran several, some on other models: compaction and advisor passes stand nowhere else. Searches are
+counted in `server_tool_use`; containers are not: a reply that names one, or code that ran, is one session.
 What is relayed can be less than what is billed. The text of thinking may be a summary, which nothing in the reply tells
 from the whole, and no known `thinking.display` of a request relays the whole: all thinking counts as hidden. The input
 of a tool is kept back by the provider until a part of it is whole: what a cut took away of it cannot be seen here.
@@ -35,6 +36,9 @@ _INPUT_SIDE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_DELTAS = ("thinking_delta", "signature_delta")
 _SPLIT = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+_CODE_RESULTS = frozenset(
+    {"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"}
+)
 
 
 @dataclass(slots=True)
@@ -42,6 +46,10 @@ class _Message:
     """What is known of a message so far."""
 
     dearest_write: Unit = Unit.CACHE_WRITE_5M
+    asked_model: str | None = None
+    bills_container: bool = False
+    grows: bool = False  # input may be billed that the first event does not state
+    ran_code: bool = False
     model: str | None = None
     id: str | None = None
     terms: Terms = field(default_factory=Terms)
@@ -62,6 +70,7 @@ class _Message:
         """Take the message object: of the first event, or the whole reply."""
         self.model, self.id = word(message.get("model")), word(message.get("id"))
         self.start = members(message.get("usage"))
+        self.ran_code = self.ran_code or bool(message.get("container"))
         self.stop_reason = word(message.get("stop_reason"))
         self.note_terms(self.start)
 
@@ -75,6 +84,8 @@ class _Message:
         kind = block.get("type")
         size = text_bytes(*(block.get(key) for key in ("text", "thinking", "data", "name", "server_name")))
         self.thinking = self.thinking or kind in _THINKING
+        self.grows = self.grows or kind == "fallback"
+        self.ran_code = self.ran_code or (isinstance(kind, str) and kind in _CODE_RESULTS)
         for key in ("input", "content"):
             if block.get(key) is not None:
                 size += json_bytes(block[key])
@@ -95,6 +106,7 @@ class _Message:
         """Take running totals. They are the last ones once the message has a reason to have stopped."""
         self.last.update({key: value for key, value in usage.items() if value is not None})
         self.note_terms(usage)
+        self.ran_code = self.ran_code or bool(delta.get("container"))
         self.stop_reason = word(delta.get("stop_reason")) or self.stop_reason
         self.totalled = self.totalled or usage.get("output_tokens") is not None
         self.final = self.final or (self.totalled and bool(delta.get("stop_reason")))
@@ -131,7 +143,8 @@ class _Message:
         output = sum(output_tokens(portion.usage) for portion in portions)
         has_prompt = any(prompt_tokens(portion.usage) for portion in portions)
         complete = self.final and self._states_prompt() and (output > 0 or not self.delivered)
-        return replace(facts, portions=portions, complete=complete, prompt_stated=has_prompt and not self.lost)
+        is_stated = has_prompt and not self.lost and not self.grows
+        return replace(facts, portions=portions, complete=complete, prompt_stated=is_stated)
 
     def _states_prompt(self) -> bool:
         """Say whether the input was stated, be it as 0; what a lost event may have stated of it does not count."""
@@ -147,12 +160,16 @@ class _Message:
             return (Portion(self.model, nonzero(top)),)
         by_model: dict[str | None, dict[Unit, int]] = {self.model: {}}
         for one in map(members, passes):
-            model = word(one.get("model")) or self.model
+            model = word(one.get("model")) or self._summarizer(one) or self.model
             by_model[model] = add(by_model.get(model, {}), self._units(one))
         own = by_model[self.model]
         # The top level leaves some passes out and can never be more than all of them.
         by_model[self.model] = {unit: max(own.get(unit, 0), top.get(unit, 0)) for unit in {**own, **top}}
         return tuple(Portion(model, nonzero(usage)) for model, usage in by_model.items())
+
+    def _summarizer(self, one: dict[str, Any]) -> str | None:
+        """Give the model of a compaction, which names none: the request's, though a fallback may have answered."""
+        return self.asked_model if one.get("type") == "compaction" and self.asked_model is not None else None
 
     def _top_level(self) -> dict[Unit, int]:
         # The input only grows, or one of the two places says 0 or nothing: the larger is right.
@@ -164,8 +181,9 @@ class _Message:
         splits = members(self.start.get("cache_creation")), members(self.last.get("cache_creation"))
         merged["cache_creation"] = {key: max(count(split.get(key)) for split in splits) for key in _SPLIT}
         usage = self._units(merged)
-        tools = members(self.last.get("server_tool_use") or self.start.get("server_tool_use"))
-        usage[Unit.WEB_SEARCH] = count(tools.get("web_search_requests"))
+        tools = [members(place.get("server_tool_use")) for place in (self.start, self.last)]
+        usage[Unit.WEB_SEARCH] = max(count(one.get("web_search_requests")) for one in tools)
+        usage[Unit.CODE_SESSION] = int(self.ran_code and self.bills_container)
         return usage
 
     def _units(self, usage: dict[str, Any]) -> dict[Unit, int]:
@@ -183,8 +201,20 @@ class _Message:
 
 
 def _new(asked: Parsed | None) -> _Message:
-    writes_hour = asked is not None and Unit.CACHE_WRITE_1H in asked.prompt_units
-    return _Message(Unit.CACHE_WRITE_1H if writes_hour else Unit.CACHE_WRITE_5M)
+    if asked is None:
+        return _Message()
+    writes_hour = Unit.CACHE_WRITE_1H in asked.prompt_units
+    return _Message(
+        Unit.CACHE_WRITE_1H if writes_hour else Unit.CACHE_WRITE_5M,
+        asked_model=asked.model,
+        bills_container=Unit.CODE_SESSION in asked.fees,
+        grows=asked.grows and not _only_falls_back(asked),
+    )
+
+
+def _only_falls_back(asked: Parsed) -> bool:
+    """Say whether input can only come from another model's attempt, which a block of the reply would tell."""
+    return asked.rounds == 1 and bool(asked.also) and all(one.model != asked.model for one in asked.also)
 
 
 class MessageScanner:

@@ -137,20 +137,34 @@ def shown_name(name: object) -> str:
 
 
 def digest(request: Request, leaves_out: Collection[str]) -> bytes:
-    """Digest a request without the members of these names and `stream`, wherever they stand in the body."""
+    """Digest a request without its members of these names and `stream`, at the top and two levels below.
+
+    Only flags and small numbers are left out: whatever else stands under such a name may be input.
+    """
     names = frozenset({"stream", "stream_options", *leaves_out})
-
-    def kept(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: kept(item) for key, item in value.items() if key not in names}
-        return [kept(item) for item in value] if isinstance(value, list) else value
-
     found = hashlib.sha256(f"{request.method} {request.host} {request.path_model or request.path}\n".encode())
     try:
-        found.update(json.dumps(kept(json.loads(request.body)), sort_keys=True).encode())
+        body = json.loads(request.body)
+        found.update(json.dumps(_without(body, names, 3), sort_keys=True).encode())
     except (ValueError, RecursionError):
         found.update(request.body)
     return found.digest()
+
+
+def _without(value: object, names: Collection[str], depth: int) -> object:
+    if not isinstance(value, dict) or not depth:
+        return value
+    kept = {key: item for key, item in value.items() if key not in names or not _is_small(item)}
+    return {key: _without(item, names, depth - 1) for key, item in kept.items()}
+
+
+def _is_small(value: object) -> bool:
+    """Say whether a value is a flag or a limit, and no text of any length."""
+    if isinstance(value, dict):
+        return all(isinstance(item, bool | None) for item in value.values())
+    if isinstance(value, str):
+        return len(value) <= 12 and value.isdecimal()
+    return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 10**12)
 
 
 def json_text(value: object, *, escaped: bool = False) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.jsonbody import Body, model_name, plain_word, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
@@ -21,7 +22,8 @@ from lockpin_core.wire.replies import error_type, read_object
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
-_SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b")  # these search the web on every call, asked or not
+_SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b|:online\b")  # these search the web on every call, asked or not
+_PRESET = re.compile(r"@preset\b")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _TOUCHED = (*_LIMITS, "stream_options")  # what `rewrite` may change
 MAX_CHOICES = 128  # what the provider accepts as `n`
@@ -40,7 +42,7 @@ class OpenAIChat(Wire):
         The output limit is per choice and includes reasoning. A rejected prediction is billed beside it.
         """
         try:
-            return _parse(read_body(request.body))
+            return _parse(read_body(request.body), request.path_model)
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
 
@@ -73,6 +75,18 @@ class OpenAIChat(Wire):
         """Make the filter that takes the usage chunk out again."""
         return ChatUsageFilter()
 
+    def texts(self, request: Request) -> list[str] | None:
+        """Give every text of the prompt; None where the body does not show all of it."""
+        try:
+            tally = _tally(read_body(request.body))
+        except RecursionError:
+            raise WireError("the body is nested too deeply") from None
+        return None if tally.hidden else tally.texts
+
+    def same_call(self, request: Request) -> bytes:
+        """Give a digest of the call without its output limit."""
+        return digest(request, _LIMITS)
+
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""
         found = read_object(body)
@@ -89,33 +103,45 @@ def _limit_field(body: Splice, output_field: str) -> str:
     return next((field for field in used if body.get(field) != b"null"), used[0] if used else output_field)
 
 
-def _parse(body: Body) -> Parsed:
-    members = body.members
-    model = model_name(members.get("model"))
-    messages, streamed = members.get("messages"), members.get("stream")
-    if _SEARCH_MODEL.search(model):
-        unpriced("a model that searches the web, for a fee and with results as input,")
+def _tally(body: Body) -> Tally:
+    messages = body.members.get("messages")
     if type(messages) is not list:
         raise WireError(f"messages is {shown(messages)}; a list is needed")
-    if streamed is not None and type(streamed) is not bool:
-        raise WireError(f"stream is {shown(streamed)}; true or false is allowed")
-    limit = _limit(members)
-    choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
     tally = Tally()
-    REQUEST.read(members, tally)
+    REQUEST.read(body.members, tally)
     tally.schema_bytes += sum(body.size(key) for key in SCHEMA_FIELDS if key in body.spans)
     tally.messages = len(messages)
+    return tally
+
+
+def asked_model(name: object) -> str:
+    """Read the name of a model. Raises WireError where the name alone asks for more than the model."""
+    model = model_name(name)
+    if _SEARCH_MODEL.search(model):
+        unpriced("a model that searches the web, for a fee and with results as input,")
+    if _PRESET.search(model):
+        unpriced("a preset, with settings that the body does not show,")
+    return model
+
+
+def _parse(body: Body, path_model: str | None) -> Parsed:
+    """Read the body; a model that the path names is the one that is called, whatever the body says."""
+    members = body.members
+    model = asked_model(members.get("model") if path_model is None else path_model)
+    limit, streamed = _limit(members), asks_stream(members)
+    choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
+    tally = _tally(body)
     has_prediction = members.get("prediction") is not None
     return Parsed(
         model=model,
-        streamed=streamed is True,
+        streamed=streamed,
         content=tally.content(),
         output_limit=limit,
         choices=choices,
         extra_output=_prediction(members["prediction"]) if has_prediction else 0,
         output_settable=not has_prediction,
-        asks_usage=streamed is not True or _asks_usage(members.get("stream_options")),
-        prompt_units=_prompt_units(members, tally),
+        asks_usage=not streamed or asks_usage(members.get("stream_options")),
+        prompt_units=written_units(members, tally),
         output_units=_output_units(members),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
         layout=body.layout(_TOUCHED),
@@ -129,7 +155,16 @@ def _limit(members: Mapping[str, object]) -> int | None:
     return older if newer is None else newer
 
 
-def _asks_usage(options: object) -> bool:
+def asks_stream(members: Mapping[str, object]) -> bool:
+    """Read `stream`. Raises WireError."""
+    streamed = members.get("stream")
+    if streamed is not None and type(streamed) is not bool:
+        raise WireError(f"stream is {shown(streamed)}; true or false is allowed")
+    return streamed is True
+
+
+def asks_usage(options: object) -> bool:
+    """Read `stream_options.include_usage`. Raises WireError."""
     if options is None:
         return False
     if type(options) is not dict:
@@ -146,20 +181,6 @@ def _prediction(prediction: object) -> int:
     tally.add_json(prediction)
     counted = tally.content()
     return max(counted.text_bytes, counted.nfc_bytes)
-
-
-def _prompt_units(members: Mapping[str, object], tally: Tally) -> frozenset[Unit]:
-    """Say what prompt tokens may be billed as. Newer models write prompts to the cache without being asked."""
-    options = members.get("prompt_cache_options")
-    mode = options.get("mode") if type(options) is dict else None
-    retention = plain_word(members.get("prompt_cache_retention"), "prompt_cache_retention")
-    if retention == "24h":
-        tally.prompt_units |= {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H}
-    elif retention not in (None, "in_memory", "in-memory"):
-        unpriced(f"prompt_cache_retention {shown_name(retention)}")
-    if mode == "explicit" and not tally.breakpoints:
-        return frozenset(tally.prompt_units - {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H})
-    return frozenset(tally.prompt_units | {Unit.CACHE_WRITE_30M})
 
 
 def _output_units(members: Mapping[str, object]) -> frozenset[Unit]:

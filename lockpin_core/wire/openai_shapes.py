@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from lockpin_core.call import Image
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
+from lockpin_core.wire.media import image_at, wav_tokens
+from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
 from lockpin_core.wire.tally import (
     Nested,
     Rule,
@@ -27,7 +28,7 @@ from lockpin_core.wire.tally import (
     variant,
 )
 
-_REFUSED_FIELDS = {
+REFUSED_FIELDS = {
     "web_search_options": "the provider searches the web, for a fee and with results as input",
     "plugins": "the provider runs plugins",
     "models": "the provider may choose another model",
@@ -44,6 +45,9 @@ _REFUSED_FIELDS = {
     "thinking_budget": "reasoning may be billed beside the output limit",
     "enable_thinking": "reasoning may be billed beside the output limit",
     "enable_search": "the provider searches the web, for a fee and with results as input",
+    "search_settings": "the provider searches the web, for a fee and with results as input",
+    "compound_custom": "the provider runs tools and other models",
+    "preset": "the provider keeps settings that the body does not show",
 }
 _REFUSED_REASONING = {
     "max_tokens": "reasoning may be billed beside the output limit",
@@ -51,7 +55,7 @@ _REFUSED_REASONING = {
     "context": "the provider may add reasoning of earlier turns as input",
 }
 # Folded names of plain fields that nobody knows and that sound like work that costs.
-_WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
+WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
 _REFUSED_PARTS = {
     "video": "its tokens are not known from its bytes",
 }
@@ -66,23 +70,6 @@ _REFUSED_TOOLS = {
 }
 
 
-def _ask_write(ttl: object, tally: Tally) -> None:
-    """Note that a prompt may be written to the cache for this long."""
-    match ttl:
-        case None | "30m" | "in_memory" | "in-memory":
-            tally.prompt_units.add(Unit.CACHE_WRITE_30M)
-        case "12h" | "24h":
-            tally.prompt_units |= {Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H}
-        case _:
-            unpriced(f"a prompt cache lifetime of {shown_name(ttl)}")
-
-
-def _breakpoint(value: object, tally: Tally) -> None:
-    _BREAKPOINT.read(value, tally)
-    tally.breakpoints += 1
-    _ask_write(cast("dict[str, object]", value).get("ttl"), tally)
-
-
 def _marker(value: object, tally: Tally) -> None:
     """Read Anthropic's cache marker, which some providers of several vendors' models pass on."""
     _MARKER.read(value, tally)
@@ -93,7 +80,10 @@ def _marker(value: object, tally: Tally) -> None:
 
 
 def _count_image(value: object, tally: Tally) -> None:
-    tally.images.append(Image())
+    """Count an image; its size is known where its bytes stand here. Most hosts also take its address as plain text."""
+    image = cast("dict[str, object]", value).get("image_url")
+    found = image if isinstance(image, dict) else {"url": image}
+    tally.images.append(image_at(found.get("url"), found.get("detail")))
 
 
 def _hide_file(value: object, tally: Tally) -> None:
@@ -103,6 +93,17 @@ def _hide_file(value: object, tally: Tally) -> None:
 def _hide_audio(value: object, tally: Tally) -> None:
     tally.hide("audio")
     tally.prompt_units.add(Unit.AUDIO_IN)
+
+
+def _count_audio(value: object, tally: Tally) -> None:
+    """Count a sound by how long it is, where it is uncompressed."""
+    sound = cast("dict[str, object]", value).get("input_audio")
+    tokens = wav_tokens(sound.get("data")) if isinstance(sound, dict) and sound.get("format") == "wav" else None
+    if tokens is None:
+        _hide_audio(value, tally)
+    else:
+        tally.extra_tokens += tokens
+        tally.prompt_units.add(Unit.AUDIO_IN)
 
 
 def _standard_mode(value: object, tally: Tally) -> None:
@@ -138,9 +139,8 @@ def _checked(rule: Rule) -> Rule:
     return read
 
 
-_BREAKPOINT = shape("prompt_cache_breakpoint", "mode ttl", unknown=Unknown.REFUSE)
 _MARKER = shape("cache_control", "type ttl", unknown=Unknown.REFUSE)
-_MARKED: Mapping[str, Rule] = {"prompt_cache_breakpoint": _breakpoint, "cache_control": _marker}
+_MARKED: Mapping[str, Rule] = {"prompt_cache_breakpoint": breakpoint_rule, "cache_control": _marker}
 _NOTES: Mapping[str, Rule] = {"_meta": as_escaped_json, "annotations": as_escaped_json}  # as MCP servers do
 
 _IMAGE_URL = shape("image_url", "detail", uncounted="url", unknown=Unknown.HIDE)
@@ -159,8 +159,9 @@ PARTS = {
     ),
     "file": shape("a file part", "type", {**_MARKED, "file": _FILE.read}, effect=_hide_file),
     "input_audio": shape(
-        "an audio part", "type input_audio", {**_MARKED, "input_audio": _AUDIO.read}, effect=_hide_audio
+        "an audio part", "type input_audio", {**_MARKED, "input_audio": _AUDIO.read}, effect=_count_audio
     ),
+    "thinking": shape("a thinking part", "type thinking signature closed", {"thinking": _parts}, unknown=Unknown.HIDE),
 }
 _part = variant(PARTS, _REFUSED_PARTS, "content part")
 
@@ -212,8 +213,9 @@ def _messages(value: object, tally: Tally) -> None:
 
 
 def _cache_options(value: object, tally: Tally) -> None:
-    _CACHE_OPTIONS.read(value, tally)
-    _ask_write(cast("dict[str, object]", value).get("ttl"), tally)
+    """Read the options that a chat may have: fewer than other formats."""
+    _CACHE_OPTIONS.read(value, Tally())
+    options_rule(value, tally)
 
 
 _CACHE_OPTIONS = shape("prompt_cache_options", "mode ttl", unknown=Unknown.REFUSE)
@@ -251,6 +253,8 @@ REQUEST = shape(
         "function_call": scalars,
         "logit_bias": scalars,
         "metadata": scalars,
+        "cache_control": _marker,
+        "transforms": scalars,  # some hosts take text out of a prompt that is too long
         "modalities": scalars,
         "audio": _VOICE.read,
         "moderation": _MODERATION.read,
@@ -264,8 +268,8 @@ REQUEST = shape(
         "chat_template_kwargs": scalars,  # of servers that run open models
         "stop_token_ids": scalars,
     },
-    refused=_REFUSED_FIELDS,
-    wary=_WARY,
+    refused=REFUSED_FIELDS,
+    wary=WARY,
     nested_unknown=Nested.EMPTY,
 )
 SCHEMA_FIELDS = ("tools", "functions", "response_format")  # counted by their bytes as they were written

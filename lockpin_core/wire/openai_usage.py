@@ -2,7 +2,8 @@
 
 Cached and written tokens are inside `prompt_tokens`, reasoning is inside `completion_tokens`, except where a vendor's
 total shows that it is not. Usage comes on a chunk of its own, or with the last choice, or inside a choice; figures
-repeat and never add up. Source: OpenAI's Chat Completions reference, `usage` object, read 2026-11.
+repeat and never add up. Sources: OpenAI's Chat Completions reference, `usage` object, and Groq's, `usage_breakdown`
+(what each model of a compound system used), read 2026-11.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
-from lockpin_core.usage import Unit, nonzero, output_tokens
+from lockpin_core.usage import Unit, Usage, add, nonzero, output_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
     WholeBody,
@@ -27,6 +28,7 @@ from lockpin_core.wire.replies import (
     word,
 )
 from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.stated_cost import stated_pico
 
 
 def normalised(usage: dict[str, Any], *, long_writes: bool = False, marked_writes: bool = False) -> dict[Unit, int]:
@@ -77,12 +79,17 @@ def _totals(usage: dict[str, Any]) -> tuple[int, int]:
     if stated_in is None or (stated_out is None and stated_total is None):
         raise UnreadableCount
     prompt, output, total = count(stated_in), count(stated_out), count(stated_total)
-    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
-    reasoning = first_count(made.get("reasoning_tokens"), usage.get("reasoning_tokens"))
+    reasoning = reasoning_tokens(usage)
     if reasoning > output:
         output += reasoning
     # What the total has more is reasoning that stands beside the output, or unexplained: billed as output either way.
     return prompt, max(output, total - prompt)
+
+
+def reasoning_tokens(usage: dict[str, Any]) -> int:
+    """Read how many tokens of the output are reasoning. Raises UnreadableCount."""
+    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    return first_count(made.get("reasoning_tokens"), usage.get("reasoning_tokens"))
 
 
 def _writes(inside: dict[str, Any], most: int, *, long_writes: bool, marked_writes: bool) -> dict[Unit, int]:
@@ -115,6 +122,8 @@ class _Chat:
     id: str | None = None
     tier: str | None = None
     usage: dict[str, Any] | None = None  # the last one stated
+    cost_pico: int | None = None  # stated with it
+    by_model: list[Any] = field(default_factory=list)  # the last breakdown of usage by models
     after_all: bool = False  # it was stated when every choice had finished
     alone: bool = False  # it was stated on a chunk without choices
     ended: bool = False
@@ -128,8 +137,9 @@ class _Chat:
 
     def take(self, found: dict[str, Any], *, streamed: bool) -> None:
         """Take a chunk, or the whole body."""
-        if found.get("error"):
-            self.error = error_type(found["error"], "type", "code")
+        groq = members(found.get("x_groq"))
+        if error := found.get("error") or groq.get("error"):
+            self.error = error_type(error, "type", "code")
         self.model = word(found.get("model")) or self.model
         self.id = word(found.get("id")) or self.id
         self.tier = term(found.get("service_tier")) or self.tier
@@ -137,9 +147,11 @@ class _Chat:
         choices = [members(choice) for choice in listed] if isinstance(listed, list) else []
         grown = [self._choice(choice) for choice in choices]
         inner = next((choice["usage"] for choice in reversed(choices) if choice.get("usage")), None)
-        usage = found.get("usage") or inner or members(found.get("x_groq")).get("usage")
+        usage = found.get("usage") or inner or groq.get("usage")
+        breakdown = members(found.get("usage_breakdown") or groq.get("usage_breakdown")).get("models")
+        self.by_model = breakdown if isinstance(breakdown, list) else self.by_model
         if isinstance(usage, dict) and usage:
-            self.usage = usage
+            self.usage, self.cost_pico = usage, stated_pico(usage, found)
             self.tier = term(usage.get("service_tier")) or self.tier
             self.after_all = not streamed or self._all_finished()
             self.alone = not choices
@@ -164,8 +176,9 @@ class _Chat:
         if reason:
             self.finished.add(place)
             self.at_limit = self.at_limit or reason == "length"
+            self.error = self.error or ("error" if reason == "error" else None)
         message = members(choice.get("delta") or choice.get("message"))
-        size = _generated(message)
+        size = _generated(message) + text_bytes(choice.get("text"))  # the latter in the older format
         self.generated += size
         is_delivered = size > 0 or bool(message.get("images") or message.get("reasoning_details"))
         self.delivered = self.delivered or is_delivered
@@ -192,13 +205,29 @@ class _Chat:
         )
         if self.usage is None:
             return facts
-        is_anthropic = (self.model or "").startswith("anthropic/")
         try:
-            usage = normalised(self.usage, long_writes=self.long_writes, marked_writes=is_anthropic)
+            usage, reasoning = self._units(self.usage, self.model), reasoning_tokens(self.usage)
+            portions = self._portions(usage)
         except UnreadableCount:
             return facts
         complete = self._is_final() and (output_tokens(usage) > 0 or not self.delivered)
-        return replace(facts, portions=(Portion(self.model, usage),), complete=complete)
+        return replace(facts, portions=portions, complete=complete, reasoning=reasoning, stated_pico=self.cost_pico)
+
+    def _units(self, usage: dict[str, Any], model: str | None) -> dict[Unit, int]:
+        is_anthropic = (model or "").startswith("anthropic/")
+        return normalised(usage, long_writes=self.long_writes, marked_writes=is_anthropic)
+
+    def _portions(self, usage: Usage) -> tuple[Portion, ...]:
+        """Divide usage among the models that a system ran; what the breakdown leaves out is the reply's model's."""
+        portions: list[Portion] = []
+        known: Usage = {}
+        for one in map(members, self.by_model):
+            name = word(one.get("model"))
+            part = self._units(members(one.get("usage")), name)
+            known = add(known, part)
+            portions.append(Portion(name, part))
+        rest = {unit: count - known.get(unit, 0) for unit, count in usage.items() if count > known.get(unit, 0)}
+        return (*portions, *([Portion(self.model, rest)] if rest or not portions else []))
 
 
 def _generated(message: dict[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.wire.jsonbody import digest
@@ -44,8 +44,11 @@ class CountRequest:
 class Wire(Protocol):
     """One format. Vendors that speak it are data (`pricing/*.yaml`).
 
-    What stands here with a body is what a format does that has nothing of the kind.
+    What stands here with a body or a value is that of a format which has nothing of the kind.
     """
+
+    error_shape: ClassVar[str] = "openai"  # whose error bodies its refusals look like
+    links: ClassVar[bool] = False  # a later call may name its replies by their id, and bring in what they hold
 
     @property
     def name(self) -> str: ...

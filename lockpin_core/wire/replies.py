@@ -20,6 +20,13 @@ _DIGITS = re.compile(r"[0-9]{1,16}(?:\.0+)?")
 _WORD = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")  # what goes on to prices, books and headers
 
 
+class Figure(float):
+    """A number with a fraction or an exponent; keeps its text, which alone is exact."""
+
+    __slots__ = ("text",)
+    text: str
+
+
 class UnreadableCount(Exception):
     """A usage figure that is no count. Stays inside this package: the usage it stands in counts as absent."""
 
@@ -27,10 +34,27 @@ class UnreadableCount(Exception):
 def read_object(data: bytes) -> dict[str, Any] | None:
     """Read a JSON object, blank lines before it allowed; None where it is none."""
     try:
-        found = json.loads(data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+        found = _JSON.decode(data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def read_value(data: bytes) -> object:
+    """Read the JSON value that bytes begin with, whatever follows; None where there is none."""
+    try:
+        return _JSON.raw_decode(data.decode("utf-8", "replace"))[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _figure(text: str) -> Figure:
+    figure = Figure(text)
+    figure.text = text
+    return figure
+
+
+_JSON = json.JSONDecoder(parse_float=_figure)
 
 
 def members(value: object) -> dict[str, Any]:

@@ -22,9 +22,10 @@ LOST = Event(b"", b"", is_lost=True)
 class SseReader:
     """Turns chunks into complete events, however they are cut. Lines end in LF, CRLF or CR."""
 
-    __slots__ = ("_after_cr", "_buffer", "_first", "_skipping")
+    __slots__ = ("_after_cr", "_bare", "_buffer", "_first", "_skipping")
 
-    def __init__(self) -> None:
+    def __init__(self, *, bare: bool = False) -> None:
+        self._bare = bare  # a block that is a plain JSON object is an event too: some send errors so
         self._buffer = bytearray()  # the unfinished event, line ends already LF
         self._after_cr = False  # the last chunk ended in CR: an LF now is the rest of that line end
         self._skipping = False  # inside an event that is too long
@@ -52,7 +53,7 @@ class SseReader:
         if not self._buffer:
             return None
         block = bytes(self._buffer)
-        return parse_event(block.removeprefix(_BOM) if self._first else block)
+        return self._parsed(block.removeprefix(_BOM) if self._first else block)
 
     def _with_lf(self, chunk: bytes) -> bytes:
         if self._after_cr and chunk:
@@ -75,7 +76,12 @@ class SseReader:
         if self._first:
             self._first = False
             block = block.removeprefix(_BOM)
-        return parse_event(block)
+        return self._parsed(block)
+
+    def _parsed(self, block: bytes) -> Event | None:
+        event = parse_event(block)
+        is_bare = event is None and self._bare and block.lstrip().startswith(b"{")
+        return Event(b"", block) if is_bare else event
 
 
 def parse_event(block: bytes) -> Event | None:

@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -11,11 +13,18 @@ from lockpin_core.usage import Unit
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    kind: str
+    numbers: Mapping[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     context_tokens: int | None = 1_000_000
     max_output_tokens: int | None = 100
     tokenizer: str = "bytes"
     image_tokens: int | None = 1_445
+    image_rule: Rule | None = None
     images_beyond_window: bool = False
 
 
@@ -43,6 +52,13 @@ def test_images_and_allowances_are_added():
 def test_the_context_window_is_the_most():
     assert prompt_bound(content(text_bytes=10**7), Facts()) == 1_000_000
     assert prompt_bound(content(text_bytes=10**7), Facts(context_tokens=None)) == 10_000_530
+
+
+def test_an_image_of_a_known_size_takes_what_its_models_rule_says():
+    facts = Facts(image_rule=Rule("openai_tiles", {"base": Decimal(85), "tile": Decimal(170)}))
+    images = (Image(1024, 1024), Image(1024, 1024, "low"), Image())
+
+    assert prompt_bound(content(images=images), facts) == 1_530 + (85 + 4 * 170) + 85 + 1_445
 
 
 def test_hidden_input_fills_the_window():

@@ -1,11 +1,13 @@
 import gzip
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Parsed, Portion, Reading, Request, Terms
-from lockpin_core.usage import Unit, add, nonzero
+from lockpin_core.call import Ceiling, Parsed, Portion, Reading, Request, Terms
+from lockpin_core.sizing.bound import ceiling
+from lockpin_core.usage import FEE_UNITS, PROMPT_UNITS, Unit, add, nonzero, output_tokens, prompt_tokens
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
 
@@ -463,3 +465,155 @@ def test_terms_that_cannot_be_read_are_unknown_ones():
     assert reading.model is None
     assert reading.upstream_id is None
     assert reading.complete
+
+
+def asked(**fields: object) -> Parsed:
+    body = {"model": "claude-sonnet-5-5", "max_tokens": 2000, "messages": [], **fields}
+    return wire_named("anthropic_messages").parse(Request("POST", "h", "/v1/messages", {}, json.dumps(body).encode()))
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+CODE = {"type": "code_execution_20250825", "name": "code_execution"}
+CONTAINER = {"id": "container_1", "expires_at": "2026-11-30T00:00:00Z"}
+
+
+NAMED = {**totals(output_tokens=7), "delta": {"stop_reason": "end_turn", "container": CONTAINER}}
+RAN = block("bash_code_execution_tool_result", content={})
+
+
+@pytest.mark.parametrize("events", [[NAMED], [RAN, totals(output_tokens=7)], [RAN, NAMED]])
+def test_code_that_ran_is_one_session_where_it_is_billed(events: list[dict]):
+    stream = sse(start(input_tokens=5, output_tokens=1), *events, STOP)
+
+    assert total(read(stream, asked=asked(tools=[CODE])))[Unit.CODE_SESSION] == 1
+    assert Unit.CODE_SESSION not in total(read(stream, asked=asked(tools=[SEARCH])))
+    free = [CODE, {**SEARCH, "type": "web_search_20260209"}]
+    assert Unit.CODE_SESSION not in total(read(stream, asked=asked(tools=free)))
+
+
+def test_container_of_a_whole_reply_is_one_session():
+    message = {"type": "message", "container": CONTAINER, "usage": {"input_tokens": 1, "output_tokens": 9}}
+
+    reading = read(json.dumps(message).encode(), streamed=False, asked=asked(container="container_1"))
+
+    assert total(reading) == {Unit.INPUT: 1, Unit.OUTPUT: 9, Unit.CODE_SESSION: 1}
+
+
+def test_reply_without_a_container_ran_no_code():
+    reading = read(
+        sse(start(input_tokens=5, output_tokens=1), totals(output_tokens=7), STOP), asked=asked(tools=[CODE])
+    )
+
+    assert total(reading) == {Unit.INPUT: 5, Unit.OUTPUT: 7}
+
+
+def test_searches_of_either_place_count():
+    searched = {"web_search_requests": 2}
+    stream = sse(start(input_tokens=5, output_tokens=1, server_tool_use=searched), totals(output_tokens=7), STOP)
+
+    assert total(read(stream))[Unit.WEB_SEARCH] == 2
+
+
+def test_compaction_is_of_the_model_that_was_asked_for_and_each_hop_of_its_own():
+    def one(kind: str, tokens: int, **model: str) -> dict:
+        return {"type": kind, "input_tokens": tokens, "output_tokens": 1, **model}
+
+    passes = [
+        one("compaction", 1000),
+        one("message", 100, model="claude-sonnet-5-5"),
+        one("fallback_message", 10, model="claude-opus-5"),
+    ]
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 1,
+        "iterations": passes,
+        "server_tool_use": {"web_search_requests": 1},
+    }
+    message = {"type": "message", "model": "claude-opus-5", "usage": usage}
+
+    reading = read(json.dumps(message).encode(), streamed=False, asked=asked(fallbacks=[{"model": "claude-opus-5"}]))
+
+    assert set(map(str, reading.portions)) == {
+        str(Portion("claude-opus-5", {Unit.INPUT: 10, Unit.OUTPUT: 1, Unit.WEB_SEARCH: 1})),
+        str(Portion("claude-sonnet-5-5", {Unit.INPUT: 1100, Unit.OUTPUT: 2})),
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "stated"),
+    [
+        ({}, True),
+        ({"tools": [SEARCH]}, False),
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, False),
+        ({"compaction": {"type": "summarize"}}, False),
+        ({"thread": {"type": "continue", "previous_message_id": "m"}}, False),
+        ({"fallbacks": [{"model": "claude-opus-5"}]}, True),
+        ({"fallbacks": "default", "context_management": {"edits": [{"type": "compact_20260112"}]}}, False),
+    ],
+)
+def test_prompt_is_not_stated_before_the_end_where_the_provider_may_add_to_it(fields: dict, stated: bool):
+    begun = sse(start(input_tokens=5, output_tokens=1), text("hi"))
+
+    assert read(begun, asked=asked(**fields)).prompt_stated is stated
+    assert read(begun + sse(totals(output_tokens=7), STOP), asked=asked(**fields)).complete
+
+
+def test_prompt_is_not_stated_once_another_model_took_over():
+    begun = [start(input_tokens=5, output_tokens=1), text("hi")]
+    hop = block("fallback", **{"from": {"model": "a"}, "to": {"model": "b"}, "trigger": {"type": "refusal"}})
+
+    assert not read(sse(*begun, hop), asked=asked(fallbacks=[{"model": "b"}])).prompt_stated
+
+
+@dataclass(frozen=True)
+class Facts:
+    context_tokens: int | None = 1_000_000
+    max_output_tokens: int | None = 128_000
+    tokenizer: str = "claude"
+    image_tokens: int | None = 5500
+    image_rule: None = None
+    images_beyond_window: bool = False
+
+
+LONG = [{"role": "user", "content": "x y " * 100_250}]  # no fewer bytes than any prompt below has tokens
+HOUR = {"type": "ephemeral", "ttl": "1h"}
+ASKED = {
+    "anthropic_messages_cache_5m_1h.json": {"cache_control": HOUR},
+    "anthropic_messages_fast_long_context.json": {"cache_control": HOUR, "speed": "fast", "max_tokens": 2048},
+    "anthropic_messages_iterations.json": {
+        "context_management": {"edits": [{"type": "compact_20260112"}]},
+        "tools": [{"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-5-5", "max_uses": 1}],
+    },
+    "anthropic_messages_stream_web_search.sse": {"tools": [SEARCH]},
+    "anthropic_messages_stream_gzip.sse.gz": {"cache_control": HOUR},
+    "anthropic_messages_stream_cut_after_start.sse": {"cache_control": HOUR},
+    "anthropic_messages_stream_error_event.sse": {"cache_control": HOUR},
+    "anthropic_messages_stream_thinking_tooluse.sse": {"cache_control": HOUR},
+}
+
+
+def assert_within(most: Ceiling, usage: dict[Unit, int]) -> None:
+    prompts = {unit for unit in usage if unit in PROMPT_UNITS}
+    assert prompts <= {*most.prompt_units, Unit.CACHE_READ}
+    assert prompt_tokens(usage) <= most.prompt
+    assert output_tokens(usage) <= most.output
+    assert all(count <= most.fees.get(unit, 0) for unit, count in usage.items() if unit in FEE_UNITS)
+
+
+@pytest.mark.parametrize("path", REPLIES, ids=lambda path: path.name)
+def test_no_sample_bills_more_than_the_bound_of_a_request_that_it_answers(path: Path):
+    parsed = asked(messages=LONG, **ASKED.get(path.name, {}))
+    reading = read(body_of(path), streamed=".sse" in path.name, asked=parsed)
+    most = ceiling(parsed, Facts(), parsed.output_limit)
+    assert most is not None
+
+    for portion in reading.portions:
+        others = [one for one in parsed.also if one.model == portion.model]
+        if others:
+            rounds = others[0].rounds
+            also = replace(parsed, rounds=rounds, output_rounds=rounds, fees={})
+            most_also = ceiling(also, Facts(), others[0].output_limit)
+            assert most_also is not None
+            assert_within(most_also, dict(portion.usage))
+        else:
+            assert_within(most, dict(portion.usage))

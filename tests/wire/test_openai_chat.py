@@ -1,9 +1,13 @@
+import base64
+import io
 import json
+import struct
+import wave
 from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Parsed, Request, Rewrite, Terms
+from lockpin_core.call import Image, Parsed, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.openai_chat import OpenAIChat
@@ -175,6 +179,11 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         {"prompt_cache_retention": "7d"},
         {"model": "gpt-4o-search-preview-2025-03-11"},
         {"model": "gpt-5-search-api"},
+        {"model": "openai/gpt-5.5:online"},
+        {"model": "openai/gpt-5.5@preset/mine"},
+        {"preset": "mine"},
+        {"search_settings": {"country": "x"}},
+        {"compound_custom": {"models": {}}},
         {"response_format": {"type": "something_new"}},
     ],
 )
@@ -234,6 +243,76 @@ def test_file_hides_input(file: dict):
     assert content.text_bytes < 300
 
 
+def wav(seconds: int) -> str:
+    raw = io.BytesIO()
+    with wave.open(raw, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8_000)
+        sound.writeframes(b"\1\2" * 8_000 * seconds)
+    return base64.b64encode(raw.getvalue()).decode()
+
+
+def test_uncompressed_sound_is_counted_by_its_length():
+    sound = {"data": wav(10), "format": "wav"}
+
+    parsed = parse_parts({"type": "input_audio", "input_audio": sound}, {"type": "input_audio", "input_audio": sound})
+
+    assert parsed.content.hidden is None
+    assert parsed.content.extra_tokens == 2 * 30 * 64
+    assert parsed.prompt_units == SHORT | {Unit.AUDIO_IN}
+    assert parse_parts({"type": "input_audio", "input_audio": {**sound, "format": "mp3"}}).content.hidden == "audio"
+
+
+def test_size_of_an_image_is_seen_where_its_bytes_are_there():
+    header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + struct.pack(">II", 640, 480) + b"\x08\x02\0\0\0" + b"\0" * 40
+    url = "data:image/png;base64," + base64.b64encode(header).decode()
+
+    content = parse_parts(
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        {"type": "image_url", "image_url": url},
+        {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "high"}},
+    ).content
+
+    assert content.images == (Image(640, 480, "low"), Image(640, 480), Image(None, None, "high"))
+
+
+def test_model_that_the_path_names_is_the_one():
+    body = json.dumps({"messages": HELLO}).encode()
+    both = json.dumps({"model": "other", "messages": HELLO}).encode()
+
+    for raw in (body, both):
+        at = Request("POST", "h", "/openai/deployments/My-Dep/chat/completions", {}, raw, path_model="My-Dep")
+        assert WIRE.parse(at).model == "My-Dep"
+    with pytest.raises(WireError, match="model is null"):
+        WIRE.parse(request(body))
+
+
+def test_texts_are_those_that_were_counted():
+    body = {"model": "m", "messages": HELLO, "tools": [{"type": "function", "function": {"name": "long_name"}}]}
+
+    texts = WIRE.texts(request(body))
+
+    assert texts is not None
+    assert sum(len(text.encode()) for text in texts) == WIRE.parse(request(body)).content.text_bytes
+    assert "hello" in texts
+    assert "long_name" not in texts
+
+
+def test_texts_are_not_all_where_input_is_hidden():
+    file = {"type": "file", "file": {"file_id": "f"}}
+
+    assert WIRE.texts(request({"model": "m", "messages": [{"role": "user", "content": [file]}]})) is None
+
+
+def test_same_call_is_known_whether_it_streams_and_whatever_its_limit():
+    first = WIRE.same_call(request({"model": "m", "messages": HELLO, "max_tokens": 5}))
+
+    assert first == WIRE.same_call(request({"model": "m", "messages": HELLO, "stream": True}))
+    assert first == WIRE.same_call(request({"messages": HELLO, "max_completion_tokens": 7, "model": "m"}))
+    assert first != WIRE.same_call(request({"model": "m", "messages": [*HELLO, *HELLO]}))
+
+
 def test_sound_in_hides_input_and_may_be_billed_as_sound():
     parsed = parse_parts({"type": "input_audio", "input_audio": {"data": "A" * 9000, "format": "wav"}})
 
@@ -268,6 +347,8 @@ def test_reference_in_an_unknown_place_hides_input(fields: dict):
         {"enable_thinking": False},
         {"previous_response_id": None, "prompt": None, "conversation": None},
         {"thinking": {"type": "disabled"}},
+        {"transforms": ["middle-out"], "usage": {"include": True}},
+        {"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": [TEXT], "closed": True}]}]},
         {"top_k": 5, "repetition_penalty": 1.5, "session_id": "s", "trace": "x", "enable_x": True},
         {"messages": [{"role": "user", "content": [{**TEXT, "id": "p", "index": 0}], "id": "m", "phase": "x"}]},
         {"tool_choice": "auto", "function_call": "none", "stop": "x"},
@@ -348,6 +429,10 @@ def test_breakpoint_in_a_part_asks_for_a_write(mark: dict, units: set[Unit]):
     )
 
     assert parsed.prompt_units == units
+
+
+def test_marker_of_a_whole_request_asks_for_anthropic_writes():
+    assert parse(cache_control={"type": "ephemeral"}).prompt_units == SHORT | {Unit.CACHE_WRITE_5M}
 
 
 def test_markers_that_gateways_pass_on_ask_for_anthropic_writes():

@@ -1,7 +1,11 @@
 import json
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lockpin_core.call import Parsed, Reading, Request, Terms
 from lockpin_core.usage import Unit
@@ -68,6 +72,9 @@ def test_sample_reads_as_expected(path: Path):
     assert reading.complete == wanted["_meta"]["usage_known"]
     if reading.complete:
         assert reading.portions[0].usage == units(wanted)
+        assert reading.reasoning == wanted["reasoning"]
+        cost = wanted["_meta"]["reported_cost_usd"]
+        assert reading.stated_pico == (None if cost is None else int(Decimal(cost) * 10**12))
     else:
         assert reading.portions == ()
     assert reading.model == wanted["_meta"]["model"]
@@ -91,6 +98,18 @@ def test_stream_cut_anywhere_is_complete_only_with_the_final_usage(path: Path):
         scanner.feed(body[end : end + 1])
 
     assert scanner.result() == whole
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(0, 4_000), max_size=8))
+def test_any_chunking_of_a_stream_gives_the_same_reading(path: Path, cuts: list[int]):
+    body = path.read_bytes()
+    scanner = ChatStreamScanner()
+    for start, end in pairwise(sorted({0, len(body), *(cut for cut in cuts if cut < len(body))})):
+        scanner.feed(body[start:end])
+
+    assert scanner.result() == read(body)
 
 
 def test_f08_zero_reported_with_nothing_delivered_is_a_measured_zero():
@@ -337,3 +356,85 @@ def test_tool_input_given_as_an_object_is_counted():
     reading = read(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode(), streamed=False)
 
     assert reading.generated_bytes == 1 + len('{"a": 1}')
+
+
+def breakdown(*parts: tuple[str, dict]) -> dict:
+    return {"models": [{"model": model, "usage": used} for model, used in parts]}
+
+
+def test_groq_divides_usage_among_the_models_of_a_compound_system():
+    parts = breakdown(("a", usage(6, 4)), ("b", usage(4, 5)))
+    body = {"model": "compound", "choices": [], "usage": usage(10, 9), "usage_breakdown": parts}
+
+    portions = read(json.dumps(body).encode(), streamed=False).portions
+    streamed = read(sse({"model": "compound", "choices": [], "x_groq": {"usage": usage(10, 9), **body}})).portions
+
+    assert [(one.model, dict(one.usage)) for one in portions] == [
+        ("a", {Unit.INPUT: 6, Unit.OUTPUT: 4}),
+        ("b", {Unit.INPUT: 4, Unit.OUTPUT: 5}),
+    ]
+    assert streamed == portions
+
+
+def test_usage_that_a_breakdown_leaves_out_is_of_the_model_that_the_reply_names():
+    parts = breakdown(("a", usage(6, 4)))
+    body = {"model": "compound", "choices": [], "usage": usage(10, 9), "usage_breakdown": parts}
+
+    portions = read(json.dumps(body).encode(), streamed=False).portions
+
+    assert [(one.model, dict(one.usage)) for one in portions] == [
+        ("a", {Unit.INPUT: 6, Unit.OUTPUT: 4}),
+        ("compound", {Unit.INPUT: 4, Unit.OUTPUT: 5}),
+    ]
+
+
+@pytest.mark.parametrize("parts", [[1], [{}], [{"model": "a", "usage": {"prompt_tokens": -1}}]])
+def test_breakdown_that_cannot_be_read_leaves_the_usage_unknown(parts: list):
+    body = {"choices": [], "usage": usage(10, 9), "usage_breakdown": {"models": parts}}
+
+    assert not read(json.dumps(body).encode(), streamed=False).complete
+
+
+def test_counts_of_another_kind_beside_a_whole_groq_reply_are_not_its_usage():
+    counters = {"usage": {"dram_cached_tokens": 3, "sram_cached_tokens": 4}}
+    body = {"choices": [], "usage": usage(10, 9), "x_groq": counters}
+
+    assert read(json.dumps(body).encode(), streamed=False).portions[0].usage == {Unit.INPUT: 10, Unit.OUTPUT: 9}
+    del body["usage"]
+    assert not read(json.dumps(body).encode(), streamed=False).complete
+
+
+@pytest.mark.parametrize(
+    ("chunk", "error"),
+    [
+        ({"error": {"message": "x", "code": "wrong_api_format"}, "status_code": 500}, "wrong_api_format"),
+        ({"x_groq": {"error": "over capacity"}, "choices": []}, "error"),
+        ({"choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}, "error"),
+        ({"choices": [{"delta": {}, "finish_reason": "error"}], "error": {"code": 502}}, "502"),
+    ],
+)
+def test_errors_inside_a_stream_are_errors(chunk: dict, error: str):
+    reading = read(sse(piece("hi"), chunk))
+
+    assert reading.error == error
+    assert not reading.complete
+
+
+def test_cost_is_that_of_the_last_usage():
+    running = piece("a", usage=usage(8, 1, cost=0.5))
+    last = {"choices": [], "usage": usage(8, 2, cost=0.25)}
+
+    assert read(sse(running, piece("b", "stop"), last)).stated_pico == 25 * 10**10
+    assert read(sse(running, piece("b", "stop"), {"choices": [], "usage": usage(8, 2)})).stated_pico is None
+
+
+def test_copilot_states_its_cost_beside_the_usage():
+    body = {"choices": [], "usage": usage(1_000_000, 0), "copilot_usage": {"total_nano_aiu": 500_000_000_000}}
+
+    assert read(json.dumps(body).encode(), streamed=False).stated_pico == 5 * 10**12
+
+
+def test_figure_with_a_fraction_survives_an_unfinished_event():
+    stream = sse({"choices": [], "usage": usage(8, 9, cost=1.5e-05)}, "[DONE]")
+
+    assert read(stream + b'data: {"id": "x"').stated_pico == 15_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from lockpin_core.call import Refusal, Reply
 from lockpin_core.wire import refusal_shape
-from lockpin_core.wire.refusals import anthropic_refusal, openai_refusal
+from lockpin_core.wire.refusals import anthropic_refusal, gemini_refusal, openai_refusal
 
 REFUSAL = Refusal("budget_exceeded", 402, 'lockpin: task "t" would exceed its $0.0001 budget', retry_after_s=7)
 DETAIL = {"code": "budget_exceeded", "needed_usd": Decimal("0.00000001"), "transient": False, "call": "c1"}
@@ -37,6 +37,29 @@ def test_anthropic_shape_is_compact_json():
     )
 
 
+def test_gemini_shape_is_compact_json_with_the_status_in_it():
+    assert gemini_refusal(REFUSAL, {"code": "budget_exceeded"}).body == (
+        b'{"error":{"code":402,"message":"lockpin: task \\"t\\" would exceed its $0.0001 budget",'
+        b'"status":"FAILED_PRECONDITION"},"lockpin":{"code":"budget_exceeded"}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "INVALID_ARGUMENT"),
+        (401, "UNAUTHENTICATED"),
+        (403, "PERMISSION_DENIED"),
+        (413, "INVALID_ARGUMENT"),
+        (429, "RESOURCE_EXHAUSTED"),
+        (500, "INTERNAL"),
+        (503, "UNAVAILABLE"),
+    ],
+)
+def test_gemini_shape_names_the_status_as_google_does(status: int, name: str):
+    assert json.loads(gemini_refusal(Refusal("x", status, "lockpin: x"), {}).body)["error"]["status"] == name
+
+
 @pytest.mark.parametrize(
     ("status", "wait", "wanted"),
     [
@@ -48,7 +71,7 @@ def test_anthropic_shape_is_compact_json():
         (500, 5, {"x-should-retry": "false"}),
     ],
 )
-@pytest.mark.parametrize("shape", [openai_refusal, anthropic_refusal])
+@pytest.mark.parametrize("shape", [openai_refusal, anthropic_refusal, gemini_refusal])
 def test_headers_say_whether_to_try_again(shape, status: int, wait: int | None, wanted: dict[str, str]):
     reply = shape(Refusal("x", status, "lockpin: x", retry_after_s=wait), {})
 
@@ -90,5 +113,6 @@ def test_anthropic_client_raises_its_error_with_our_words_after_one_request(stat
 def test_shape_is_found_by_name_and_falls_back_to_openai():
     assert refusal_shape("anthropic") is anthropic_refusal
     assert refusal_shape("openai") is openai_refusal
+    assert refusal_shape("gemini") is gemini_refusal
     assert refusal_shape("unheard-of") is openai_refusal
     assert json.loads(refusal_shape("unheard-of")(REFUSAL, DETAIL).body)["error"]["param"] is None

@@ -3,6 +3,7 @@ import pytest
 from lockpin_core.call import Content, Parsed
 from lockpin_core.wire.replies import (
     MAX_KEPT_BYTES,
+    Figure,
     UnreadableCount,
     WholeBody,
     count,
@@ -10,6 +11,7 @@ from lockpin_core.wire.replies import (
     first_count,
     json_bytes,
     read_object,
+    read_value,
     term,
     word,
 )
@@ -45,6 +47,21 @@ def test_what_is_no_object_is_none(data: bytes):
 
 def test_object_is_read_after_blank_lines_and_with_broken_text():
     assert read_object(b'\xef\xbb\xbf\r\n\n {"a": "\xff", "b": 1}') == {"a": "\ufffd", "b": 1}
+
+
+def test_number_with_a_fraction_keeps_its_text():
+    found = read_object(b'{"a": 1.20e-05, "b": 7}')
+
+    assert found == {"a": 1.2e-05, "b": 7}
+    assert isinstance(found["a"], Figure)
+    assert found["a"].text == "1.20e-05"
+
+
+def test_value_is_read_whatever_follows():
+    assert read_value(b'{"a": [1]}, "b": \xff') == {"a": [1]}
+    assert read_value(b'"x"]') == "x"
+    assert read_value(b"") is None
+    assert read_value(b"{" * 200_000) is None
 
 
 def test_error_is_named_by_the_first_key_that_names_it():

@@ -1,6 +1,7 @@
 """Walks the request types of the installed SDKs: what they can send is bounded or refused, and known by name."""
 
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -10,12 +11,27 @@ import pytest
 import typing_extensions
 from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_message_create_params
+from google.genai import types as gemini_types
+from openai.types import completion_create_params as legacy_create_params
+from openai.types import embedding_create_params
+from openai.types.beta import response_compact_params as beta_response_compact_params
+from openai.types.beta import response_create_params as beta_response_create_params
 from openai.types.chat import completion_create_params
+from openai.types.responses import response_compact_params, response_create_params
 from pydantic import BaseModel
 
 from lockpin_core.call import Request
 from lockpin_core.errors import WireError
-from lockpin_core.wire import anthropic_shapes, openai_shapes, wire_named
+from lockpin_core.wire import (
+    anthropic_shapes,
+    gemini_shapes,
+    openai_completions,
+    openai_embeddings,
+    openai_shapes,
+    responses_shapes,
+    responses_tools,
+    wire_named,
+)
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.tally import Shape
 
@@ -37,6 +53,18 @@ OPENAI = (
     completion_create_params.CompletionCreateParamsStreaming,
     completion_create_params.CompletionCreateParamsNonStreaming,
 )
+PROMPTS = (
+    ("openai_completions", legacy_create_params.CompletionCreateParamsStreaming, {"model": "m", "prompt": "x"}),
+    ("openai_completions", legacy_create_params.CompletionCreateParamsNonStreaming, {"model": "m", "prompt": "x"}),
+    ("openai_embeddings", embedding_create_params.EmbeddingCreateParams, {"model": "m", "input": "x"}),
+)
+RESPONSES = (
+    response_create_params.ResponseCreateParamsStreaming,
+    response_create_params.ResponseCreateParamsNonStreaming,
+    beta_response_create_params.ResponseCreateParamsStreaming,
+    beta_response_create_params.ResponseCreateParamsNonStreaming,
+)
+COMPACT = (response_compact_params.ResponseCompactParams, beta_response_compact_params.ResponseCompactParams)
 HEADERS_OF_THE_SDK = {"betas", "user_profile_id", "workspace_id"}  # parameters that it sends as headers
 
 
@@ -144,11 +172,42 @@ def test_every_variant_of_a_messages_request_is_bounded_or_refused(root: Any):
     assert len(made) > 200
 
 
+@pytest.mark.parametrize("root", ANTHROPIC)
+def test_only_two_things_of_a_messages_request_are_refused(root: Any):
+    made = requests(root, {"model": "m", "max_tokens": 1, "messages": []})
+    wire = wire_named("anthropic_messages")
+
+    refused = [where for where, body in made.items() if outcome(wire, body) not in ("bounded", "hidden")]
+
+    # Another payer, and a tool of the provider's that a message defines.
+    assert [where for where in refused if "bill_to=user_profile" not in where and ".definition:" not in where] == []
+
+
 @pytest.mark.parametrize("root", OPENAI)
 def test_every_variant_of_a_chat_request_is_bounded_or_refused(root: Any):
     made = requests(root, {"model": "m", "messages": []})
 
     assert unclear(wire_named("openai_chat"), made) == {}
+    assert len(made) > 100
+
+
+@pytest.mark.parametrize(("name", "root", "base"), PROMPTS)
+def test_every_variant_of_a_request_of_prompts_is_bounded(name: str, root: Any, base: dict[str, object]):
+    made = requests(root, base)
+
+    assert {where: what for where, body in made.items() if (what := outcome(wire_named(name), body)) != "bounded"} == {}
+    assert len(made) >= len(hints(root))
+    shape = openai_embeddings.REQUEST if name == "openai_embeddings" else openai_completions.REQUEST
+    assert set(hints(root)) <= shape.known
+
+
+@pytest.mark.parametrize("root", [*RESPONSES, *COMPACT])
+def test_every_variant_of_a_responses_request_is_bounded_or_refused(root: Any):
+    made = requests(root, {"model": "m", "input": "hi", "store": False})
+
+    if root in COMPACT:
+        made.pop("model")  # it may be null there, and then has no price
+    assert unclear(wire_named("openai_compact" if root in COMPACT else "openai_responses"), made) == {}
     assert len(made) > 100
 
 
@@ -188,6 +247,13 @@ def kinds() -> Iterator[Any]:
     for root in ANTHROPIC:
         for word, kind in fields_of(root, "tools"):
             yield pytest.param(anthropic_shapes.TOOLS, word, kind, id=f"{kind.__name__}-{word}")
+    for root in RESPONSES:
+        for shapes, key in ((responses_shapes.ITEMS, "input"), (responses_tools.TOOLS, "tools")):
+            for word, kind in fields_of(root, key):
+                yield pytest.param(shapes, word, kind, id=f"{kind.__name__}-{word}")
+        for message in object_types(hints(root)["input"]):
+            for word, kind in content_of(message) if "content" in hints(message) else ():
+                yield pytest.param(responses_shapes.PARTS, word, kind, id=f"{kind.__name__}-{word}")
     for word, kind in fields_of(OPENAI[0], "tools"):
         yield pytest.param(openai_shapes.TOOLS, word, kind, id=f"{kind.__name__}-{word}")
 
@@ -200,7 +266,11 @@ def test_every_field_of_a_known_block_or_tool_is_known_by_name(shapes: dict[str,
 
 @pytest.mark.parametrize(
     ("root", "shape"),
-    [*((root, anthropic_shapes.REQUEST) for root in ANTHROPIC), *((root, openai_shapes.REQUEST) for root in OPENAI)],
+    [
+        *((root, anthropic_shapes.REQUEST) for root in ANTHROPIC),
+        *((root, openai_shapes.REQUEST) for root in OPENAI),
+        *((root, responses_shapes.REQUEST) for root in (*RESPONSES, *COMPACT)),
+    ],
 )
 def test_every_field_of_a_request_is_known_by_name(root: Any, shape: Shape):
     assert set(hints(root)) - HEADERS_OF_THE_SDK <= shape.known | shape.refused.keys()
@@ -212,3 +282,46 @@ def test_walk_finds_what_the_sdks_are_known_to_have():
     assert "ImageBlockParam-image" in names
     assert "BetaAdvisorTool20260301Param-advisor_20260301" in names
     assert "ChatCompletionContentPartInputAudioParam-input_audio" in names
+
+
+GEMINI: dict[str, Any] = {
+    "contents": list[gemini_types.Content],
+    "systemInstruction": gemini_types.Content,
+    "tools": list[gemini_types.Tool],
+    "toolConfig": gemini_types.ToolConfig,
+    "safetySettings": list[gemini_types.SafetySetting],
+    "generationConfig": gemini_types.GenerationConfig,
+}
+
+
+def snaked(value: Any) -> Any:
+    """Spell every name in a value as the provider's other spelling does."""
+    if isinstance(value, dict):
+        return {re.sub("(?<=[a-z0-9])([A-Z])", r"_\1", key).lower(): snaked(item) for key, item in value.items()}
+    return [snaked(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("spelled", [lambda value: value, snaked])
+@pytest.mark.parametrize("wire", ["gemini", "code_assist"])
+def test_every_variant_of_a_gemini_request_is_bounded_or_refused(wire: str, spelled: Any):
+    made = {
+        where: spelled({"contents": [], key: value})
+        for key, hint in GEMINI.items()
+        for where, value in variants(hint, set(), key)
+    }
+    envelope = {where: {"model": "m", "request": body} for where, body in made.items()}
+    bodies = envelope if wire == "code_assist" else {where: {"model": "m", **body} for where, body in made.items()}
+
+    assert unclear(wire_named(wire), bodies) == {}
+    assert len(made) > 200
+
+
+def test_every_field_of_gemini_is_known_by_name():
+    for kind, known in (
+        (gemini_types.Part, gemini_shapes.PART),
+        (gemini_types.Content, gemini_shapes.CONTENT),
+        (gemini_types.Tool, gemini_shapes.TOOL),
+        (gemini_types.GenerationConfig, gemini_shapes.CONFIG),
+        (gemini_types.ThinkingConfig, gemini_shapes.THINKING),
+    ):
+        assert set(hints(kind)) <= known.known | known.refused.keys()

@@ -1,0 +1,291 @@
+"""What a Responses reply says of its usage: one body, or the events of a stream, or the answer to a poll. Never raises.
+
+Usage stands on the terminal event's `response` only, whatever that event is called: `incomplete` and `failed` are
+billed too. Outside `usage` stand the tools of the provider's (`tool_usage`), and the models that drew images.
+Sources: OpenAI's Responses reference and SDK (`usage`, `tool_usage`, `svg_usage`, `status`), Perplexity's
+(`tool_calls_details`), read 2026-11.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockpin_core.call import Parsed, Portion, Reading, Terms
+from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
+from lockpin_core.wire.openai_usage import normalised, reasoning_tokens
+from lockpin_core.wire.replies import (
+    UnreadableCount,
+    WholeBody,
+    count,
+    error_type,
+    json_bytes,
+    members,
+    read_object,
+    term,
+    text_bytes,
+    word,
+)
+from lockpin_core.wire.responses_tools import session_gb
+from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.stated_cost import stated_pico
+
+_ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_WORKING = frozenset({"queued", "in_progress"})
+_LAST_EVENTS = {f"response.{status}": status for status in _ENDED}
+_IMAGE_MODEL = "gpt-image-2.6-sunburst"  # what draws where the tool names none, says the tool's reference, 2026-11
+_CONTAINER_CALLS = ("code_interpreter_call", "shell_call")
+
+
+@dataclass(slots=True)
+class _Response:
+    """What is known of a reply so far."""
+
+    long_writes: bool = False
+    background: bool = False
+    model: str | None = None
+    id: str | None = None
+    tier: str | None = None
+    portions: tuple[Portion, ...] = ()  # of the terminal object
+    is_stated: bool = False  # its usage could be read
+    reasoning: int = 0
+    cost_pico: int | None = None
+    status: str | None = None
+    ended: bool = False
+    error: str | None = None
+    pieces: int = 0  # bytes of text that came in pieces
+    items: int = 0  # bytes of text in items that came whole
+    hidden_thinking: bool = False
+    delivered: bool = False
+    at_limit: bool = False
+    readable: bool = True
+    is_body: bool = False  # all of it is here
+
+    def take_event(self, event: dict[str, Any]) -> None:
+        """Take an event of a stream."""
+        kind = event.get("type")
+        delta = event.get("delta")
+        if isinstance(delta, str) and delta:
+            self.pieces += text_bytes(delta)
+            self.delivered = True
+        elif isinstance(found := event.get("response"), dict):
+            self.take(found, status=_LAST_EVENTS.get(kind) if isinstance(kind, str) else None)
+        elif kind == "error" or (kind is None and event.get("error")):
+            self.error = error_type(event.get("error") or event, "code", "type")
+        elif kind == "response.output_item.done":
+            self._item(members(event.get("item")))
+        elif isinstance(event.get("partial_image_b64"), str):
+            self.delivered = True
+
+    def take(self, found: dict[str, Any], *, status: str | None = None) -> None:
+        """Take a response object; `status` is what its event says of it, in a stream."""
+        stated = word(found.get("status"))
+        self.status = status or stated or self.status
+        self.model = word(found.get("model")) or self.model
+        self.id = word(found.get("id")) or self.id
+        self.tier = term(found.get("service_tier")) or self.tier
+        self.background = self.background or found.get("background") is True
+        if found.get("error"):
+            self.error = error_type(found["error"], "code", "type")
+        if members(found.get("incomplete_details")).get("reason") == "max_output_tokens":
+            self.at_limit = True
+        if members(found.get("prompt_cache_options")).get("ttl") == "12h":
+            self.long_writes = True
+        if status in _ENDED or (status is None and stated in _ENDED):
+            self.ended = True
+            self._end(found)
+
+    def take_body(self, found: dict[str, Any]) -> None:
+        """Take the whole body; one without a status has ended where it states usage."""
+        is_bare = found.get("status") is None and isinstance(found.get("usage"), dict)
+        self.take(found, status="completed" if is_bare else None)
+        self.ended = self.is_body = True
+
+    def lose(self) -> None:
+        """Take note of an event that was too long to be read: it may have been any."""
+        self.delivered = True
+
+    def _item(self, item: dict[str, Any]) -> None:
+        """Take note of a whole item of the output."""
+        size = _item_bytes(item)
+        self.items += size
+        self.hidden_thinking = self.hidden_thinking or item.get("type") == "reasoning"
+        self.delivered = self.delivered or size > 0 or item.get("type") not in (None, "reasoning", "message")
+
+    def _end(self, found: dict[str, Any]) -> None:
+        """Read what the terminal object states."""
+        output = _listed(found.get("output"))
+        self.items = 0
+        for item in output:
+            self._item(item)
+        usage = found.get("usage")
+        if not isinstance(usage, dict) or not usage:
+            return
+        self.tier = term(usage.get("service_tier")) or self.tier
+        self.cost_pico = stated_pico(usage, found)
+        try:
+            self._read_usage(usage, found, output)
+        except UnreadableCount:
+            self.portions, self.is_stated = (), False
+
+    def _read_usage(self, usage: dict[str, Any], found: dict[str, Any], output: list[dict[str, Any]]) -> None:
+        is_anthropic = (self.model or "").startswith("anthropic/")
+        own = normalised(usage, long_writes=self.long_writes, marked_writes=is_anthropic)
+        fees = _fees(usage, found.get("tool_usage"), output)
+        fees[Unit.CODE_SESSION] *= session_gb(found.get("tools"))
+        fees[Unit.WEB_SEARCH] = max(fees[Unit.WEB_SEARCH], own.pop(Unit.WEB_SEARCH, 0))
+        self.reasoning = reasoning_tokens(usage)
+        self.portions = (
+            Portion(self.model, nonzero(add(own, fees))),
+            *_drawn(members(found.get("tool_usage")).get("image_gen"), found.get("tools")),
+            *(one for item in output if (one := _authored(item.get("svg_usage"))) is not None),
+        )
+        self.is_stated = not self.delivered or (prompt_tokens(own) > 0 and output_tokens(own) > 0)
+
+    def reading(self) -> Reading:
+        """Say what is known now."""
+        goes_on = self.status in _WORKING if self.is_body else self.background and not self.ended
+        return Reading(
+            portions=self.portions,
+            complete=self.is_stated,
+            terminal=self.ended,
+            readable=self.readable,
+            model=self.model,
+            terms=Terms(tier=self.tier),
+            upstream_id=self.id,
+            pending=goes_on and self.id is not None,
+            stated_pico=self.cost_pico,
+            reasoning=self.reasoning,
+            generated_bytes=max(self.pieces, self.items),
+            hidden_thinking=self.hidden_thinking,
+            delivered=self.delivered,
+            error=self.error,
+            stopped_at_limit=self.at_limit,
+        )
+
+
+def _listed(value: object) -> list[dict[str, Any]]:
+    return [members(item) for item in value] if isinstance(value, list) else []
+
+
+def _item_bytes(item: dict[str, Any]) -> int:
+    """Count the bytes of text, visible reasoning and tool input in an item."""
+    parts = [*_listed(item.get("content")), *_listed(item.get("summary"))]
+    size = sum(text_bytes(part.get("text"), part.get("refusal")) for part in parts)
+    size += text_bytes(item.get("name"), item.get("arguments"), item.get("input"), item.get("code"))
+    return size + sum(json_bytes(item[key]) for key in ("action", "operation") if isinstance(item.get(key), dict))
+
+
+def _fees(usage: dict[str, Any], tool_usage: object, output: list[dict[str, Any]]) -> dict[Unit, int]:
+    """Count what tools of the provider's cost by the piece. Raises UnreadableCount."""
+    calls = members(usage.get("tool_calls_details"))
+    stated = members(members(tool_usage).get("web_search")).get("num_requests")
+    if stated is None:
+        stated = members(calls.get("web_search")).get("invocation")
+    searches = sum(map(_is_search, output)) if stated is None else count(stated)
+    files = sum(item.get("type") == "file_search_call" for item in output)
+    return {Unit.WEB_SEARCH: searches, Unit.FILE_SEARCH: files, Unit.CODE_SESSION: _sessions(output)}
+
+
+def _is_search(item: dict[str, Any]) -> bool:
+    """Say whether an item is a search that is billed; one that does not say what it did counts as one."""
+    return item.get("type") == "web_search_call" and members(item.get("action")).get("type") in (None, "search")
+
+
+def _sessions(output: list[dict[str, Any]]) -> int:
+    """Count the containers that code ran in."""
+    found: set[str] = set()
+    for item in output:
+        environment = members(item.get("environment"))
+        if item.get("type") in _CONTAINER_CALLS and environment.get("type") != "local":
+            found.add(str(item.get("container_id") or environment.get("container_id")))
+    return len(found)
+
+
+def _drawn(image_gen: object, tools: object) -> tuple[Portion, ...]:
+    """Read what models that draw used, at the price of the one that the request named. Raises UnreadableCount."""
+    said = members(image_gen)
+    inside, made = members(said.get("input_tokens_details")), members(said.get("output_tokens_details"))
+    prompt, output = count(said.get("input_tokens")), count(said.get("output_tokens"))
+    images = min(count(inside.get("image_tokens")), prompt)
+    text = min(count(made.get("text_tokens")), output)
+    read = min(count(members(said.get("cached_tokens_details")).get("cached_text_tokens")), prompt - images)
+    usage: Mapping[Unit, int] = nonzero(
+        {
+            Unit.INPUT: prompt - images - read,
+            Unit.CACHE_READ: read,
+            Unit.IMAGE_IN: images,
+            Unit.OUTPUT: text,
+            Unit.IMAGE_OUT: output - text,
+        }
+    )
+    named = [word(tool.get("model")) for tool in _listed(tools) if tool.get("type") == "image_generation"]
+    model = next((name for name in named if name is not None), _IMAGE_MODEL)
+    return (Portion(model, usage),) if usage else ()
+
+
+def _authored(svg_usage: object) -> Portion | None:
+    """Read what a model used that wrote an image as SVG. Raises UnreadableCount."""
+    said = members(svg_usage)
+    return Portion(word(said.get("model")), normalised(said)) if said else None
+
+
+def _new(asked: Parsed | None) -> _Response:
+    if asked is None:
+        return _Response()
+    return _Response(long_writes=Unit.CACHE_WRITE_12H in asked.prompt_units, background=asked.background)
+
+
+class ResponsesScanner:
+    """Reads a reply that is one JSON body: a response, a compacted conversation, or the answer to a poll."""
+
+    __slots__ = ("_asked", "_body")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._asked, self._body = asked, WholeBody(asked)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the body."""
+        self._body.feed(chunk)
+
+    def result(self) -> Reading:
+        """Read the body as far as it came."""
+        response = _new(self._asked)
+        found = self._body.read()
+        if found is None:
+            response.readable = False
+        else:
+            response.take_body(found)
+        return response.reading()
+
+
+class ResponsesStreamScanner:
+    """Reads a reply that is a stream of events."""
+
+    __slots__ = ("_response", "_sse")
+
+    def __init__(self, asked: Parsed | None = None) -> None:
+        self._response, self._sse = _new(asked), SseReader()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes of the stream."""
+        for event in self._sse.feed(chunk):
+            _take(self._response, event)
+
+    def result(self) -> Reading:
+        """Say what is known now; an unfinished event counts if it can be read."""
+        pending = self._sse.pending()
+        if pending is None:
+            return self._response.reading()
+        response = copy.deepcopy(self._response)
+        _take(response, pending)
+        return response.reading()
+
+
+def _take(response: _Response, event: Event) -> None:
+    if event.is_lost:
+        response.lose()
+    elif (found := read_object(event.data)) is not None:
+        response.take_event(found)
