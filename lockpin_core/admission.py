@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Parsed, Payers, Quote, Rewrite, Terms
+from lockpin_core.call import Also, Call, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
@@ -36,16 +37,37 @@ class Incoming:
     upgrade: bool
     payers: Payers
     client: str
+    path_model: str | None = None  # the model, where the path names it
+    query: str = ""  # with its question mark; may hold a key, so it goes nowhere but to its own host
+
+    def request(self) -> Request:
+        """Give what a wire sees of it."""
+        return Request(self.method, self.host, self.path, self.headers, self.body, self.path_model)
+
+    def key_query(self) -> str:
+        """Give what of the query is a key, with a question mark; other parameters are the call's own."""
+        key = next((part for part in self.query.removeprefix("?").split("&") if part.startswith("key=")), None)
+        return "" if key is None else f"?{key}"
+
+    def account(self) -> bytes:
+        """Digest the caller's credentials: whose replies an id of the provider can name."""
+        said = "\n".join([self.key_query(), *(self.headers.get(name, "") for name in _CREDENTIALS)])
+        return hashlib.sha256(said.encode("utf-8", "surrogateescape")).digest()[:16]
+
+
+_SIGNED = "aws4-hmac-sha256"  # how AWS signs a request, its body too
+_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
 class Refused(Exception):
     """Ends an admission early. An expected outcome inside this package only: the engine turns it into a reply."""
 
     def __init__(
-        self, code: str, words: str, detail: Mapping[str, object] | None = None, *, model: str | None = None
-    ) -> None:
+        self, code: str, words: str, detail: Mapping[str, object] | None = None, *, model: str | None = None,
+        status: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(words)
-        self.code, self.words, self.detail, self.model = code, words, detail or {}, model
+        self.code, self.words, self.detail, self.model, self.status = code, words, detail or {}, model, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +80,8 @@ class Priced:
     model: Model
     prices: PriceTable
     at: datetime
+    also: tuple[Quote, ...] = ()  # of the other models that may run within the call
+    is_capped: bool = False  # a limit is in force for it
 
     def call(self, set_limit: int | None, *, degrade: Sequence[str] = ()) -> Call:
         """Make the call that the ledger is asked to hold, with the output limit that Lockpin sets, or the request's.
@@ -91,6 +115,7 @@ class Priced:
         return most if limit is None else min(limit, most) if most is not None else limit
 
     def _quote(self, limit: int | None) -> Quote:
+        self._check_tools()
         most = ceiling(self.parsed, self.model, limit)
         if most is None:
             words = f'the worst case of model "{self.model.id}" has no bound: {_UNBOUNDED}'
@@ -99,7 +124,45 @@ class Priced:
             amount = quote(self.model, most, self.parsed.terms, self.at, host_geo=self._geo())
         except UnpricedError as error:
             raise Refused("unpriced_tool", str(error), model=self.model.id) from error
-        return Quote(amount, most.prompt + most.output, most)
+        tokens = most.prompt + most.output + sum(quote.tokens for quote in self.also)
+        return Quote(sum((quote.most for quote in self.also), amount), tokens, most)
+
+    def with_tool_limit(self, limit: int) -> Priced:
+        """Give the call with a lower limit on the tools that the provider runs; `limit` is at least 1."""
+        parsed = self.parsed
+        assert parsed.tool_limit is not None and parsed.tool_rounds, "no limit that could be lowered"
+        less = parsed.tool_limit - limit
+        rounds = parsed.tool_rounds // parsed.tool_limit * less
+        fees = {unit: count // parsed.tool_limit * less for unit, count in parsed.tool_fees.items()}
+        lowered = replace(
+            parsed,
+            tool_limit=limit,
+            rounds=parsed.rounds - rounds,
+            output_rounds=parsed.output_rounds - (rounds if parsed.output_rounds == parsed.rounds else 0),
+            tool_rounds=parsed.tool_rounds - rounds,
+            fees={unit: count - fees.get(unit, 0) for unit, count in parsed.fees.items()},
+            tool_fees={unit: count - fees[unit] for unit, count in parsed.tool_fees.items()},
+        )
+        return replace(self, parsed=lowered)
+
+    def without_tools(self) -> Priced:
+        """Give the call as it would be if the provider ran no tools, to say what they cost."""
+        parsed = replace(self.parsed, rounds=1, output_rounds=1, fees={}, unbounded_fees=frozenset(), tool_limit=None)
+        return replace(self, parsed=parsed, also=())
+
+    def _check_tools(self) -> None:
+        """Refuse tools of the provider's that would need a limit which this body, or any, cannot get."""
+        parsed = self.parsed
+        dear = next((unit for unit in sorted(parsed.unbounded_fees) if self.model.fees.get(unit) != 0), None)
+        if dear is not None:
+            words = (
+                f'model "{self.model.id}" bills each {dear.replace("_", " ")} that the provider makes, and no request '
+                "can say how many; leave that tool out, or use a model that bills by the prompt"
+            )
+            raise Refused("unpriced_tool", words, model=self.model.id)
+        if parsed.tool_limit is not None and not parsed.output_settable and not parsed.subscription:
+            words = "the provider runs tools without a limit here, and this body must not be changed; give them a limit"
+            raise Refused("unpriced_tool", words, model=self.model.id)
 
     def largest_output(self, limit: int, room: Room) -> int:
         """Find the largest output limit for each choice, up to `limit`, whose quote fits into the room."""
@@ -108,35 +171,97 @@ class Priced:
             return 0
         tokens = whole.output
         if room.usd is not None:
-            left = max(room.usd, ZERO)
+            left = max(room.usd - sum((quote.most for quote in self.also), ZERO), ZERO)
             tokens = max_output_fitting(self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo())
         if room.tokens is not None:
-            tokens = min(tokens, room.tokens - whole.prompt)
+            tokens = min(tokens, room.tokens - whole.prompt - sum(quote.tokens for quote in self.also))
         return max(0, min(limit, (tokens - fixed_output(self.parsed, self.model)) // output_times(self.parsed)))
 
     def tariff(self, config: Config) -> Tariff:
         """Give what settlement needs: this instant's prices, and the provider's facts."""
-        provider = self.incoming.provider
+        counted = self.parsed.content.counted
+        estimate = -(-len(self.incoming.body) // 3) if counted is None else counted
+        served = Served(self.prices, self.incoming.provider, self.incoming.host, self.model, self.at)
+        return served.tariff(self.wire, config, estimate)
+
+    def _geo(self) -> str | None:
+        return self.incoming.provider.geo_of(self.incoming.host)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Who answers a call and what that costs: prices of one instant."""
+
+    prices: PriceTable
+    provider: Provider
+    host: str
+    model: Model  # as the request names it
+    at: datetime
+
+    def tariff(self, wire: Wire, config: Config, bytes_estimate: int) -> Tariff:
+        """Give what settlement needs."""
         return Tariff(
             price=self._price,
-            cut_rule=self.wire.cut_rule,
-            max_tps=provider.max_tps,
-            bills=provider.bills,
+            cut_rule=wire.cut_rule,
+            max_tps=self.provider.max_tps,
+            bills=self.provider.bills,
             charge_failed=config.charge_failed,
-            bytes_estimate=-(-len(self.incoming.body) // 3),
+            bytes_estimate=bytes_estimate,
         )
 
     def _price(self, served: str | None, usage: Usage, terms: Terms) -> tuple[int, str] | None:
         """Price usage with the model that the reply states when it is priced, else with the request's."""
-        found = self.prices.find(self.incoming.provider.name, served, self.at) if served else None
+        found = self.prices.find(self.provider.name, served, self.at) if served else None
         model = found or self.model
         try:
-            return price(model, usage, terms, self.at, host_geo=self._geo()), model.id
+            return price(model, usage, terms, self.at, host_geo=self.provider.geo_of(self.host)), model.id
         except UnpricedError:
             return None
 
-    def _geo(self) -> str | None:
-        return self.incoming.provider.geo_of(self.incoming.host)
+
+def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:
+    """Find the prices of a request. Raises Refused where one of its models has none; then `model` is that one."""
+    provider = incoming.provider
+    is_signed = incoming.headers.get("authorization", "").strip().lower().startswith(_SIGNED)
+    if provider.output_beside_limit or provider.plan or is_signed or not provider.output_settable:
+        parsed = replace(
+            parsed,
+            beyond_limit=parsed.beyond_limit or provider.output_beside_limit,
+            output_settable=parsed.output_settable and provider.output_settable and not is_signed,
+            attested=parsed.attested or is_signed,
+            subscription=parsed.subscription or provider.plan,
+        )
+    found = Priced(incoming, wire, parsed, _model(prices, provider, parsed.model, at), prices, at)
+    others = tuple(_also(found, also) for also in parsed.also)
+    return replace(found, also=others) if others else found
+
+
+def _also(base: Priced, also: Also) -> Quote:
+    """Bound another model that may run within the call: on the same prompt, with an output limit of its own."""
+    content, terms = base.parsed.content, base.parsed.terms
+    parsed = replace(
+        base.parsed,
+        model=also.model,
+        content=replace(content, extra_tokens=content.extra_tokens + also.extra_prompt),
+        terms=terms if also.speed is None else replace(terms, speed=also.speed),
+        output_limit=also.output_limit,
+        choices=1,
+        rounds=also.rounds,
+        output_rounds=also.rounds,
+        extra_output=0,
+        fees={},
+        unbounded_fees=frozenset(),
+        also=(),
+    )
+    model = _model(base.prices, base.incoming.provider, also.model, base.at)
+    return replace(base, parsed=parsed, model=model).call(None).quote
+
+
+def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> Model:
+    found = prices.find(provider.name, name, at)
+    if found is None:
+        raise Refused("unknown_model", "", model=name)
+    return found
 
 
 def _rates(model: Model, terms: Terms, at: datetime, geo: str | None) -> Mapping[str, str]:
@@ -170,7 +295,11 @@ def limit_to_set(priced: Priced, config: Config, *, capped: bool) -> int | None:
 def body_change(priced: Priced, call: Call) -> Rewrite | None:
     """Say what must change in the body that leaves; None: nothing."""
     ask_usage = not priced.parsed.asks_usage and priced.incoming.provider.include_usage and not priced.parsed.attested
-    change = Rewrite(max_output=call.output_limit if call.limit_set else None, ask_usage=ask_usage)
+    change = Rewrite(
+        max_output=call.output_limit if call.limit_set else None,
+        ask_usage=ask_usage,
+        tool_limit=priced.parsed.tool_limit if priced.is_capped and priced.parsed.output_settable else None,
+    )
     return None if change == Rewrite() else change
 
 

@@ -62,6 +62,7 @@ class Content:
     extra_tokens: int = 0  # fixed allowances: hidden prompts of client-side tools that the provider defines
     hidden: str | None = None  # why the body does not show the whole prompt ("file_id"); the context window bounds it
     counted: int | None = None  # tokens of the whole prompt as something better than bytes has counted them
+    prompts: int = 1  # separate prompts of one request, each of which may fill the context window
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class Also:
     model: str
     output_limit: int | None  # each time; None: the model's maximum
     rounds: int = 1
+    extra_prompt: int = 0  # tokens that it reads besides: what models before it have said
+    speed: str | None = None  # None: as the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,17 @@ class Parsed:
     prompt_units: frozenset[Unit] = frozenset({Unit.INPUT})  # what a prompt token may be billed as, cache reads apart
     output_units: frozenset[Unit] = frozenset({Unit.OUTPUT})
     fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools can cost
+    unbounded_fees: frozenset[Unit] = frozenset()  # pieces without a bound: no cap holds where they cost
     terms: Terms = Terms()
     subscription: bool = False  # a plan login, billed by the plan and held at list price
     beyond_limit: bool = False  # more than the output limit may be billed: the model's maximum comes on top
     also: tuple[Also, ...] = ()  # other models that the provider may run on this prompt within the call
-    tool_limit: int | None = None  # the limit on the provider's own tools that the body must get: the bound counts on it
+    tool_limit: int | None = None  # the limit on the provider's tools that the body must get: the bound counts on it
+    tool_rounds: int = 0  # how many of `rounds` are by that limit, a multiple of it; 0: it is not to be lowered
+    tool_fees: Mapping[Unit, int] = field(default_factory=dict)  # the same of `fees`
     grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
     chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
+    chain_reasoning: int = 0  # tokens of that chain's reasoning, which a turn may leave out and a later one bring in
     background: bool = False  # the usage comes by a later call
     layout: Layout | None = field(default=None, repr=False, compare=False)
 

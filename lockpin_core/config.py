@@ -44,7 +44,6 @@ from lockpin_core.config_values import (
 from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, located, read
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
-from lockpin_core.providers import canonical_host
 
 FILE_NAME = "lockpin.yaml"
 DAILY_USD = Money(25 * 10**9)
@@ -127,7 +126,8 @@ class Config:
     allow_uncapped: tuple[str, ...] = ()  # globs of host and path
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)  # canonical host → where it goes
     fit: Fit = Fit()
-    queue_wait_ms: int = 30_000
+    queue_wait_ms: int = 30_000  # 0: no waiting
+    hold_for_ms: int = 86_400_000  # of background calls, after their exchange
     estimates: str = "hold"
     charge_failed: bool = True
     on_fault: str = "block"
@@ -152,6 +152,11 @@ def usual_places() -> Places:
     """Give the folders that this system keeps for a user's configuration and data."""
     config = platformdirs.user_config_path("lockpin", appauthor=False)
     return Places(Path(), config, platformdirs.user_data_path("lockpin", appauthor=False))
+
+
+def updates_dir() -> Path:
+    """Give the folder of later prices than the shipped ones, as `lockpin prices update` writes them."""
+    return usual_places().config / "prices"
 
 
 def option_names() -> Mapping[str, tuple[str, ...]]:
@@ -257,11 +262,12 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
         models=top.get("models", keyed(keyed(text)), {}),
         subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
         budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone),
-        refusal=top.get("refusal", built(one_of("auto", "lockpin", "provider"), "auto", "lockpin"), "auto"),
+        refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
         upstreams=top.get("upstreams", _upstreams, {}),
         fit=_fit(top.section("fit", _SECTIONS["fit"])),
-        queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", built(duration_ms, 30_000, 0), 30_000),
+        queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", duration_ms, 30_000),
+        hold_for_ms=top.section("hold_for", _SECTIONS["hold_for"]).get("background", duration_ms, 86_400_000),
         estimates=top.get("estimates", built(one_of("hold", "measured"), "hold"), "hold"),
         charge_failed=top.get("charge_failed", truth, True),
         on_fault=top.get("on_fault", built(one_of("block", "allow"), "block"), "block"),
@@ -289,7 +295,6 @@ def _check_not_built(top: Section) -> None:
     inner["retry"].only("attempts", whole(1), 1)
     for key, usual_ms in (("base", 500), ("max", 20_000), ("after_max", 30_000)):
         inner["retry"].only(key, duration_ms, usual_ms)
-    inner["hold_for"].only("background", duration_ms, 86_400_000)
     inner["hold_for"].only("batch", duration_ms, 172_800_000)
 
 
@@ -357,6 +362,8 @@ def _host_glob(node: Node) -> str:
 
 
 def _upstreams(node: Node) -> Mapping[str, Upstream]:
+    from lockpin_core.providers import canonical_host  # most have no upstreams, and commands must start fast
+
     upstreams: dict[str, Upstream] = {}
     for name, upstream in keyed(_as_is)(node).items():
         host = canonical_host(name)

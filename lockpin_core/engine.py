@@ -4,38 +4,73 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
+from typing import assert_never, cast
 
 from lockpin_core.admission import (
     Incoming,
     Priced,
     Refused,
+    Served,
     body_change,
     has_limit,
     is_capped,
     limit_to_set,
     may_go_uncapped,
+    priced,
 )
+from lockpin_core.admission_counts import Counter, Counts
+from lockpin_core.admission_latch import Latch
+from lockpin_core.admission_room import PARSE_ON_LOOP_BYTES, Found, Seeker
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Charge, Outcome, Parsed, Payers, Reading, Refusal, Reply, Request, Rewrite
+from lockpin_core.call import (
+    Call,
+    Charge,
+    Ending,
+    Later,
+    Outcome,
+    Parsed,
+    Payers,
+    Reading,
+    Refusal,
+    Reply,
+    Rewrite,
+    Void,
+)
+from lockpin_core.clients import client_of
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
-from lockpin_core.errors import LedgerUnavailable, LockpinError, WireError
-from lockpin_core.ladder import room, rungs
+from lockpin_core.errors import LedgerUnavailable, WireError
+from lockpin_core.forms import put
+from lockpin_core.ladder import room
 from lockpin_core.ledger.answers import answer_of
-from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Resolved, Rules, Short, Smaller
+from lockpin_core.ledger.protocol import CallNote, Closed, Deferred, Held, Ledger, Link, Resolved, Rules, Short
+from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
-from lockpin_core.providers import Free, Metered, Route, canonical_path
+from lockpin_core.providers import Free, Metered, Provider, Route, canonical_path
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import budget_exceeded, refusal
-from lockpin_core.settlement import Tariff, held, settle
-from lockpin_core.wire import refusal_shape, wire_named
+from lockpin_core.settlement import Tariff, held, price_still_possible, settle
+from lockpin_core.usage import output_tokens, total_tokens
+from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
-PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is parsed in a thread: it would block the loop for over a millisecond
+_TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
+_CHAIN = "previous_response_id"
+_NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A free call whose reply may state the usage of an earlier one."""
+
+    wire: Wire
+    provider: Provider
+    account: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +78,7 @@ class Passed:
     """Forwarded without a hold: free, or `uncapped` for this reason."""
 
     uncapped: str | None = None
+    polled: Polled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +91,8 @@ class Admitted:
     strips_usage: bool
     parsed: Parsed
     tariff: Tariff
+    account: bytes | None = None  # whose replies have ids that a later call may name
+    prompt_first: bool = False  # the reply's first event states the prompt as it is billed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +105,35 @@ class Answered:
 
 
 type Decision = Passed | Admitted | Answered
+type Settling = Future[Resolved | None]  # None: the hold stays
 
 
 class Engine:
     """Admits and settles calls for one process."""
 
-    def __init__(self, config: Config, prices: PriceTable, ledger: Ledger, *, rules: Rules, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, prices: PriceTable, ledger: Ledger, *, rules: Rules, clock: Clock,
+        counter: Counter | None = None,
+    ) -> None:  # fmt: skip
         self._config, self._prices, self._ledger, self._rules, self._clock = config, prices, ledger, rules, clock
+        self._counts = Counts(counter)
+        self._seeker = Seeker(config, ledger, self._counts, Latch(), rules=rules, clock=clock)
 
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
         route = incoming.provider.route(incoming.method, incoming.path)
         if is_free(route, upgrade=incoming.upgrade):
-            return Passed()
+            return Passed(polled=_polled(route, incoming))
         wire: Wire | None = None
         try:
+            if incoming.upgrade and incoming.provider.metered(canonical_path(incoming.path)) is not None:
+                raise Refused("uncapped_call", _NO_SOCKETS, status=426)
             if not isinstance(route, Metered) or incoming.upgrade:
                 return await self._unmetered(incoming)
             wire = wire_named(route.wire)
-            return await self._metered(incoming, wire)
+            return await self._metered(replace(incoming, path_model=route.model), wire)
         except Refused as refused:
-            words = refusal(refused.code, refused.words, refused.detail)
+            words = refusal(refused.code, refused.words, refused.detail, status=refused.status)
             return self.refuse(incoming, words, wire, model=_shown(refused.model or ""))
         except WireError as error:
             return self.refuse(incoming, refusal(error.code, str(error)), wire)
@@ -123,28 +169,45 @@ class Engine:
 
     async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
         try:
-            priced = await self._price(incoming, wire)
-            set_limit = limit_to_set(priced, self._config, capped=await self._gets_limit(incoming, priced.model.id))
-            call = priced.call(set_limit)
+            found = await self._price(incoming, wire)
+            set_limit = limit_to_set(found, self._config, capped=found.is_capped)
+            found.call(set_limit)
         except (Refused, WireError) as fault:
             model = fault.model if isinstance(fault, Refused) else None
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return self._uncapped(incoming, "unpriced")
-        return await self._hold(priced, call)
+        return await self._hold(found, set_limit)
 
     async def _price(self, incoming: Incoming, wire: Wire) -> Priced:
-        headers = incoming.headers
-        request = Request(incoming.method, incoming.host, incoming.path, headers, incoming.body)
+        request = incoming.request()
         if len(incoming.body) > PARSE_ON_LOOP_BYTES:
             parsed = await asyncio.to_thread(wire.parse, request)
         else:
             parsed = wire.parse(request)
-        at = self._clock()
-        model = self._prices.find(incoming.provider.name, parsed.model, at)
-        if model is None:
-            raise Refused("unknown_model", self._unknown(parsed.model), model=parsed.model)
-        return Priced(incoming, wire, parsed, model, self._prices, at)
+        if parsed.chain is not None:
+            parsed = await self._with_chain(incoming, parsed)
+        try:
+            found = priced(incoming, wire, parsed, self._prices, self._clock())
+        except Refused as fault:
+            if fault.code == "unknown_model" and not fault.words:
+                raise Refused(fault.code, self._unknown(fault.model or ""), model=fault.model) from None
+            raise
+        capped = await self._gets_limit(incoming, found.model.id)
+        return replace(found, is_capped=True) if capped else found
+
+    async def _with_chain(self, incoming: Incoming, parsed: Parsed) -> Parsed:
+        """Add what an earlier reply brings in: as much as this ledger has seen of it, else it hides input."""
+        asking = self._ledger.chain(incoming.provider.name, incoming.account(), parsed.chain or "")
+        content = parsed.content
+        try:
+            link = await answer_of(asking)
+        except LedgerUnavailable:
+            link = None
+        if link is None or link.tokens is None:
+            return replace(parsed, content=replace(content, hidden=content.hidden or _CHAIN))
+        content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
+        return replace(parsed, content=content, chain_reasoning=link.reasoning)
 
     def _unknown(self, name: str) -> str:
         near = ", ".join(self._prices.nearest(name))
@@ -155,44 +218,17 @@ class Engine:
             f'pricing: {{"{shown}": {{input_per_mtok: USD, output_per_mtok: USD, max_output_tokens: TOKENS}}}}'
         )
 
-    async def _hold(self, priced: Priced, call: Call) -> Decision:
-        answer = await self._ask(call, partial(self._smaller, priced, call))
-        match answer:
+    async def _hold(self, priced: Priced, set_limit: int | None) -> Decision:
+        found = await self._seeker.seek(priced, set_limit)
+        match found.answer:
             case Held():
-                return await self._admit_or_cancel(priced, answer)
+                return await self._admit_or_cancel(found.priced, found.answer)
             case Closed():
-                words = f'task "{answer.task}" was closed; to reopen it: lockpin task new "{answer.task}" --budget USD'
-                raise Refused("task_closed", words, {"task": answer.task}, model=call.model)
+                task = found.answer.task
+                words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
+                raise Refused("task_closed", words, {"task": task}, model=found.call.model)
             case Short():
-                return self._short(priced, call, answer)
-
-    def _smaller(self, priced: Priced, call: Call, standings: tuple[Standing, ...]) -> Call | None:
-        """Give the call as the ladder makes it smaller for what these accounts leave; None: it does not."""
-        in_force = call.output_limit or 0
-        for rung in rungs(
-            may_set=call.limit_set,
-            in_force=in_force,
-            floor=max(self._config.fit.floor, priced.wire.min_output),
-            largest_fitting=lambda: priced.largest_output(in_force, room(standings)),
-        ):
-            return priced.call(rung.max_output, degrade=(rung.mark,))
-        return None
-
-    async def _ask(self, call: Call, smaller: Smaller) -> Held | Short | Closed:
-        """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
-        holding = self._ledger.hold(call, self._rules, smaller)
-        try:
-            return await answer_of(holding)
-        except LedgerUnavailable:
-            raise
-        except BaseException as error:
-            self._ledger.cancel(call.id)
-            if _failed_by(holding, error):
-                what = str(error) if isinstance(error, LockpinError) else type(error).__name__
-                raise Refused(
-                    "reserve_failed", f"the amount could not be held ({what}); the call was not sent", model=call.model
-                ) from error
-            raise
+                return self._short(found, found.answer)
 
     async def _admit_or_cancel(self, priced: Priced, answer: Held) -> Admitted:
         try:
@@ -205,21 +241,25 @@ class Engine:
         change = body_change(priced, answer.call)
         body = None if change is None else await self._rewritten(priced, change)
         strips = change is not None and change.ask_usage
-        return Admitted(answer, priced.wire, body, strips, priced.parsed, priced.tariff(self._config))
+        incoming = priced.incoming
+        account = incoming.account() if priced.wire.links else None
+        tariff, first = priced.tariff(self._config), incoming.provider.prompt_first and not priced.parsed.grows
+        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first)
 
     async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
         incoming = priced.incoming
-        request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
         field, parsed = incoming.provider.output_field, priced.parsed
-        rewrite = partial(priced.wire.rewrite, request, change, output_field=field, parsed=parsed)
+        rewrite = partial(priced.wire.rewrite, incoming.request(), change, output_field=field, parsed=parsed)
         return await asyncio.to_thread(rewrite) if len(incoming.body) > PARSE_ON_LOOP_BYTES else rewrite()
 
-    def _short(self, priced: Priced, call: Call, short: Short) -> Answered:
+    def _short(self, found: Found, short: Short) -> Answered:
         fits: dict[str, object] = {}
+        priced, call = found.priced, found.call
         most = priced.largest_output(call.output_limit or 0, room(short.standings))
         if most >= max(1, priced.wire.min_output) and most < (call.output_limit or 0):
             fits["max_output_tokens"] = most
-        words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits)
+        tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
+        words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
         return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short)
 
     def refuse(
@@ -237,8 +277,8 @@ class Engine:
         )  # fmt: skip
         body: dict[str, object] = {"code": words.code, "task": incoming.payers.task, **words.detail}
         body |= {"call": incoming.id, "receipt": receipt(facts)}
-        shape = wire.refuse if wire is not None else refusal_shape(incoming.provider.error_shape)
-        reply = shape(words, body)
+        shape, client = incoming.provider.error_shape, client_of(incoming.headers)
+        reply = put(words, body, wire, shape=shape, setting=self._config.refusal, client=client)
         headers = {**reply.headers, "X-Lockpin-Call": incoming.id}
         standings = short.standings if short else ()
         return Answered(Reply(reply.status, headers, reply.body), words.code, standings)
@@ -275,18 +315,57 @@ class Engine:
         except LedgerUnavailable:
             return False
 
-    def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Future[Resolved]:
-        """Charge or void a call that has ended; the first resolution of a hold wins."""
+    def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
+        """Charge or void a call that has ended, or keep its hold for usage that comes later; the first one wins."""
         call = admitted.held.call
         result = settle(call, reading, outcome, admitted.tariff)
-        if isinstance(result, Charge):
-            settling = self._ledger.settle(call.id, result)
-        else:
-            settling = self._ledger.void(call.id, result)
+        match result:
+            case Charge():
+                settling = cast("Settling", self._ledger.settle(call.id, result, _link(admitted, reading, result)))
+            case Later():
+                hold_for = timedelta(milliseconds=self._config.hold_for_ms)
+                link = _link(admitted, reading, None)
+                settling = cast("Settling", self._ledger.defer(call.id, hold_for, link, call.quote.ceiling))
+            case Void():
+                settling = cast("Settling", self._ledger.void(call.id, result))
+            case _:
+                assert_never(result)
         settling.add_done_callback(partial(self._settle_again, call))
         return settling
 
-    def _settle_again(self, call: Call, settling: Future[Resolved]) -> None:
+    async def settle_polled(self, polled: Polled, reading: Reading) -> None:
+        """Settle the earlier call whose usage a free call's reply states; nothing where it states none."""
+        if reading.upstream_id is None or reading.pending or not (reading.complete or reading.terminal):
+            return
+        asking = self._ledger.deferred(polled.provider.name, polled.account, reading.upstream_id)
+        found: Deferred | None = await answer_of(asking)
+        model = None if found is None else self._prices.find(polled.provider.name, found.call.asked_model, found.at)
+        if found is None or model is None:
+            return  # a price that is gone: the hold stays, and is charged in full when its time is over
+        served = Served(self._prices, polled.provider, found.call.host, model, found.at)
+        tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
+        result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
+        if isinstance(result, Charge):
+            tokens = found.call.quote.ceiling.prompt + output_tokens(result.usage)  # whatever chain it has named
+            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, tokens)
+            self._ledger.settle(found.call.id, result, link)
+
+    def true_up(self, admitted: Admitted, reading: Reading) -> Admitted:
+        """Let a running call's hold shrink to what it can still cost, now that the reply has stated its prompt.
+
+        Gives the call as it is held from now on: whatever its end turns out to be, more than that is not charged.
+        """
+        if not admitted.prompt_first or admitted.held.degraded or not has_limit(admitted.held.standings):
+            return admitted
+        call = admitted.held.call
+        still = price_still_possible(call, reading, admitted.tariff)
+        if still is None or (still[0] >= call.quote.most and still[1] >= call.quote.tokens):
+            return admitted
+        self._ledger.shrink(call.id, *still)
+        quote = replace(call.quote, most=min(still[0], call.quote.most), tokens=min(still[1], call.quote.tokens))
+        return replace(admitted, held=replace(admitted.held, call=replace(call, quote=quote)))
+
+    def _settle_again(self, call: Call, settling: Settling) -> None:
         """Charge the hold where the ledger could not take the charge itself: no hold may stay open for a fault."""
         if not settling.cancelled() and settling.exception() is not None:
             self._ledger.settle(call.id, held(call, "no_usage"))
@@ -305,9 +384,27 @@ def is_free(route: Route, *, upgrade: bool) -> bool:
     return isinstance(route, Free) and (route.upgrades or not upgrade)
 
 
-def _failed_by[T](asked: Future[T], error: BaseException) -> bool:
-    """Say whether an error is the ledger's answer, as against something that befell the one who waited for it."""
-    return asked.done() and not asked.cancelled() and asked.exception() is error
+def _without_tools(priced: Priced, call: Call) -> Money | None:
+    """Give what a call would need without the provider's own tools; None where that is not less."""
+    least = priced.without_tools().call(call.output_limit if call.limit_set else None).quote.most
+    return least if least < call.quote.most else None
+
+
+def _polled(route: Route, incoming: Incoming) -> Polled | None:
+    """Say whose usage the reply to a free call may state."""
+    if not isinstance(route, Free) or route.polls is None:
+        return None
+    return Polled(wire_named(route.polls), incoming.provider, incoming.account())
+
+
+def _link(admitted: Admitted, reading: Reading, charge: Charge | None) -> Link | None:
+    """Say by which id the provider knows the reply, and what naming it later brings in."""
+    if admitted.account is None or reading.upstream_id is None:
+        return None
+    before = admitted.parsed.chain_reasoning
+    tokens = None if charge is None or not reading.complete else total_tokens(charge.usage) + before
+    provider = admitted.held.call.provider
+    return Link(provider, admitted.account, reading.upstream_id, tokens, before + reading.reasoning)
 
 
 def _shown(text: str) -> str:

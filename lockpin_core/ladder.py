@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from lockpin_core.budgets import Standing
 from lockpin_core.money import Money
 
+FIT = "fit"  # how `X-Lockpin-Degrade` names limits that Lockpin set lower than usual
+
 
 @dataclass(frozen=True, slots=True)
 class Rung:
@@ -45,4 +47,4 @@ def rungs(*, may_set: bool, in_force: int, floor: int, largest_fitting: Callable
     if not may_set:
         return ()
     fitting = min(largest_fitting(), in_force)
-    return (Rung(fitting, "fit"),) if floor <= fitting < in_force else ()
+    return (Rung(fitting, FIT),) if floor <= fitting < in_force else ()

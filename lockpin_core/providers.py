@@ -24,9 +24,17 @@ _AROUND = "[]. \t\r\n\v\f"
 _LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
 _KEYS = frozenset(
     {
-        *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "billed_errors"),
+        *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "uploads", "billed_errors"),
         *("max_tps", "output_field", "include_usage", "error_shape", "polls"),
-        *("output_beside_limit", "output_settable", "deployments", "prices_from"),
+        *(
+            "output_beside_limit",
+            "output_settable",
+            "deployments",
+            "plan",
+            "prompt_first",
+            "prices_from",
+            "resale_fees",
+        ),
         *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
     }
 )
@@ -74,6 +82,7 @@ class Provider:
     wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire; `*`, `{model}` as in `_Paths`
     polls: Mapping[str, str] = field(default_factory=dict)  # "METHOD /path" → wire of the reply
     free: tuple[tuple[str, str], ...] = ()  # (method, pattern)
+    uploads: tuple[tuple[str, str], ...] = ()  # those of them that bring a file
     metered_below: tuple[str, ...] = ()  # when set, every path elsewhere is free
     host_geos: Mapping[str, str] = field(default_factory=dict)  # host → region that its prices are for
     billed_errors: tuple[BilledError, ...] = ()
@@ -84,6 +93,8 @@ class Provider:
     output_settable: bool = True  # the host accepts an output limit, and a limit on tool calls
     output_beside_limit: bool = False  # reasoning is billed beside the output limit
     deployments: bool = False  # what stands for the model is a name that the customer chose
+    plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
+    prompt_first: bool = False  # the first event of a stream states the whole prompt as it will be billed
 
     def route(self, method: str, path: str) -> Route:
         """Say what a call without Upgrade is; `path` is as sent, query and all."""
@@ -95,11 +106,18 @@ class Provider:
         lower = plain.lower()
         if self.metered_below and not _is_below(lower, self.metered_below):
             return Free(upgrades=True) if self._is_elsewhere(path, plain) else Unknown()
-        if method == "POST" and (found := self.metered(plain)) is not None:
+        is_free = self._lists_free(method, path, plain, literal=True)
+        if method == "POST" and not is_free and (found := self.metered(plain)) is not None:
             return found
         if not self._lists_free(method, path, plain):
             return Unknown()
         return Free(polls=self._poll(method, plain))
+
+    def takes_upload(self, method: str, path: str) -> bool:
+        """Say whether a call is a free one that brings a file, which may be large; `path` is as `route` takes it."""
+        plain = _normal(path)
+        listed = any(verb == method and _matches(pattern, plain) for verb, pattern in self.uploads)
+        return listed and isinstance(self.route(method, path), Free)
 
     def metered(self, path: str) -> Metered | None:
         """Find the format that a POST to a path is in, whatever the case of the path; None: it is no billed path.
@@ -125,7 +143,10 @@ class Provider:
 
     def geo_of(self, host: str) -> str | None:
         """Give the region whose price factor a canonical host stands for."""
-        return self.host_geos.get(host) or self.host_geos.get(f"*.{host.partition('.')[2]}")
+        if host in self.host_geos:
+            return self.host_geos[host]
+        globs = (glob for glob in self.host_geos if "*" in glob)
+        return next((self.host_geos[glob] for glob in globs if _host_pattern((glob,)).fullmatch(host)), None)
 
     def bills(self, status: int, code: str | None) -> bool:
         """Say whether an error reply is billed all the same."""
@@ -137,10 +158,13 @@ class Provider:
             return False
         return not _is_below(plain.lower(), self.metered_below) and not _hides(path, self.metered_below)
 
-    def _lists_free(self, method: str, path: str, plain: str) -> bool:
+    def _lists_free(self, method: str, path: str, plain: str, *, literal: bool = False) -> bool:
+        """Say whether a path is listed as free; `literal`: by an entry whose last segment is written out."""
         if path.split("?", 1)[0] != plain:
             return False
-        return any(verb == method and _matches(pattern, plain) for verb, pattern in self.free)
+        listed = (pattern for verb, pattern in self.free if verb == method)
+        wanted = (pattern for pattern in listed if not literal or not re.search(r"[*{]", pattern.rpartition("/")[2]))
+        return any(_matches(pattern, plain) for pattern in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,24 +248,32 @@ def is_plain_path(raw: str) -> bool:
 
 
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Read the provider files of a folder, every scalar as text. Raises PriceError naming the file."""
-    import yaml  # commands that need no prices must start fast
+    """Read the provider files of a folder, every scalar as text; a block of `models:` stays one text, unread.
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays text: a price must never be a float
+    There are thousands of models and a start needs none of them. Raises PriceError naming the file.
+    """
     trees: list[tuple[str, Mapping[str, object]]] = []
     for path in sorted(folder.glob("*.yaml")):
         if path.name == _LEFT_OUT:
             continue
-        try:
-            tree = yaml.load(path.read_text("utf-8"), loader)
-        except yaml.YAMLError as error:
-            raise PriceError(f"{path.name} is not YAML: {error}") from error
+        head, _, models = path.read_text("utf-8").partition("\nmodels:\n")
+        tree = read_yaml(path.name, head)
         if not isinstance(tree, dict) or tree.get("provider") != path.stem:
             raise PriceError(f"{path.name} must be a mapping with provider: {path.stem}")
-        trees.append((path.name, tree))
+        trees.append((path.name, {**tree, "models": models} if models else tree))
     if not trees:
         raise PriceError(f"{folder} holds no price files")
     return trees
+
+
+def read_yaml(file: str, text: str) -> object:
+    """Read YAML with every scalar as text: a price must never be a float. Raises PriceError naming the file."""
+    import yaml  # commands that need no prices must start fast
+
+    try:
+        return yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    except yaml.YAMLError as error:
+        raise PriceError(f"{file} is not YAML: {error}") from error
 
 
 def _normal(raw: str) -> str:
@@ -307,6 +339,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         wires=_table(file, tree, "wires"),
         polls=_table(file, tree, "polls"),
         free=tuple(_free(file, entry) for entry in _list(file, tree, "free")),
+        uploads=tuple(_free(file, entry) for entry in _list(file, tree, "uploads")),
         metered_below=tuple(_list(file, tree, "metered_below")),
         host_geos=_table(file, tree, "host_geos"),
         billed_errors=_billed(file, tree.get("billed_errors", [])),
@@ -316,6 +349,8 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         include_usage=_choice(file, tree, "include_usage", ("true", "false")) == "true",
         output_settable=_choice(file, tree, "output_settable", ("true", "false")) == "true",
         output_beside_limit=_choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
+        plan=_choice(file, tree, "plan", ("false", "true")) == "true",
+        prompt_first=_choice(file, tree, "prompt_first", ("false", "true")) == "true",
         deployments=_choice(file, tree, "deployments", ("false", "true")) == "true",
     )
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from lockpin_core import windows
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Quote, Refusal
+from lockpin_core.clock import stamp as stamp
 from lockpin_core.money import ZERO, Money
 
 STATUS = {
@@ -26,16 +27,20 @@ STATUS = {
 RETRY_S = 5  # where waiting can help and nothing says how long
 
 
-def refusal(code: str, words: str, detail: Mapping[str, object] | None = None) -> Refusal:
-    """Make a refusal that is not about an amount."""
-    status = STATUS[code]
+def refusal(code: str, words: str, detail: Mapping[str, object] | None = None, *, status: int | None = None) -> Refusal:
+    """Make a refusal that is not about an amount; `status` where it is not the usual one of its code."""
+    status = STATUS[code] if status is None else status
     return Refusal(code, status, f"lockpin: {words}", detail or {}, RETRY_S if status == 503 else None)
 
 
 def budget_exceeded(
-    task: str, quote: Quote, short: Sequence[Standing], now: datetime, fits: Mapping[str, object] | None = None
-) -> Refusal:
-    """Refuse a call whose worst case does not fit; `short` is ordered: its first is the one that is named."""
+    task: str, quote: Quote, short: Sequence[Standing], now: datetime, fits: Mapping[str, object] | None = None,
+    *, without_tools: Money | None = None,
+) -> Refusal:  # fmt: skip
+    """Refuse a call whose worst case does not fit; `short` is ordered: its first is the one that is named.
+
+    `without_tools`: what it would need if the provider ran none of its tools, where that is less.
+    """
     first = short[0]
     transient = all(standing.is_transient(quote.most, quote.tokens) for standing in short)
     detail: dict[str, object] = {"task": task, **_figures(first, quote), "transient": transient}
@@ -46,7 +51,10 @@ def budget_exceeded(
         detail["fits"] = fits
     if len(short) > 1:
         detail["violations"] = [_figures(standing, quote) for standing in short]
-    return Refusal("budget_exceeded", 402, f"lockpin: {_words(first, quote)}", detail)
+    words = f"lockpin: {_words(first, quote)}"
+    if without_tools is not None:
+        words += f"; up to ${shown([ZERO, without_tools])[1]} without the tools that the provider runs by itself"
+    return Refusal("budget_exceeded", 402, words, detail)
 
 
 def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | None:
@@ -147,8 +155,3 @@ def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
     if standing.span.end is not None:
         figures["resets_at"] = stamp(standing.span.end)
     return figures
-
-
-def stamp(instant: datetime) -> str:
-    """Write an instant as RFC 3339 in UTC, to the second."""
-    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.call import Call, Charge, Ending, Outcome, Portion, Reading, Terms, Void
+from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Portion, Reading, Terms, Void
 from lockpin_core.money import Money
-from lockpin_core.usage import Unit, Usage, add, nonzero, output_tokens, prompt_tokens, total_tokens
+from lockpin_core.usage import OUTPUT_UNITS, Unit, Usage, add, nonzero, output_tokens, prompt_tokens, total_tokens
 
 HIDDEN_THINKING_SLACK = 512  # output tokens beside seconds × tokens per second (SPEC §12)
+UNKNOWN_GEO = "unknown"  # no region's name, so that it is priced as the dearest
 
 type PricePico = Callable[[str | None, Usage, Terms], tuple[int, str] | None]
 """(model as the reply names it, usage, merged terms) → (picodollars, canonical model); None: no price is known."""
@@ -27,7 +28,7 @@ class Tariff:
     bytes_estimate: int  # prompt tokens as bytes ÷ 3, for failed calls
 
 
-def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void:
+def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void | Later:
     """Decide the charge of a call. First row of SPEC §12 that applies."""
     if outcome.ending is Ending.NOT_SENT:
         return Void("not_sent")
@@ -35,6 +36,8 @@ def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Ch
         return _error_reply(call, outcome, tariff)
     if reading.complete:
         return _reported(call, reading, tariff)
+    if reading.pending and reading.upstream_id is not None:
+        return Later()  # however the exchange ended: the provider goes on
     if outcome.ending is Ending.STOPPED:
         return held(call, "lockpin_stopped")
     if outcome.status is None:
@@ -63,13 +66,41 @@ def _priced(
         usage = add(usage, portion.usage)
         found = tariff.price(portion.model or reading.model, portion.usage, terms)
         if found is None:
-            # A unit of the reply has no price: the hold is what is sure.
-            return replace(held(call, "no_price"), usage=nonzero(usage), tokens=total_tokens(usage))
+            return _unpriced(call, usage, reading.stated_pico)
         pico, served = pico + found[0], served or found[1]
+    pico = max(pico, reading.stated_pico or 0)  # where the provider's own figure differs, the dearer is booked
     return Charge(
         Money.from_pico(pico), nonzero(usage), total_tokens(usage), served, terms.tier,
         reason=reason, estimated=reason is not None,
     )  # fmt: skip
+
+
+def _unpriced(call: Call, usage: Usage, stated_pico: int | None) -> Charge:
+    """Charge a reply with a unit that has no price: what the provider says, else the hold, which is what is sure."""
+    counts, tokens = nonzero(usage), total_tokens(usage)
+    if stated_pico is None:
+        return replace(held(call, "no_price"), usage=counts, tokens=tokens)
+    return Charge(Money.from_pico(stated_pico), counts, tokens, None, call.terms.tier)
+
+
+def price_still_possible(call: Call, reading: Reading, tariff: Tariff) -> tuple[Money, int] | None:
+    """Bound a running call anew, in dollars and tokens, once the reply has stated its prompt; None: it has not.
+
+    The prompt as it was stated, at its real price, with all the output and all the fees that the hold allowed for, in
+    the dearest region where none was named. Only for calls whose prompt cannot grow while they run.
+    """
+    most = call.quote.ceiling
+    stated: Usage = {}
+    for portion in reading.portions:
+        stated = add(stated, {unit: count for unit, count in portion.usage.items() if unit not in OUTPUT_UNITS})
+    if not reading.prompt_stated or not prompt_tokens(stated) or most.output_units != {Unit.OUTPUT}:
+        return None
+    fees = {unit: max(count, stated.get(unit, 0)) for unit, count in most.fees.items()}
+    usage = {**stated, **fees, Unit.OUTPUT: most.output}
+    terms = _merged(call.terms, reading.terms)
+    dear_terms = terms if terms.geo else replace(terms, geo=UNKNOWN_GEO)
+    found = tariff.price(reading.portions[0].model or reading.model, usage, dear_terms)
+    return None if found is None else (Money.from_pico(found[0]), total_tokens(usage))
 
 
 def _merged(asked: Terms, stated: Terms) -> Terms:

@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     ("__init__", "money", "clock", "errors", "jsontext"),
     ("usage", "windows"),
-    ("call",),
+    ("call", "clients"),
     ("budgets", "wire", "providers"),
     ("price*",),
     ("sizing", "config*"),
-    ("ladder", "observers", "settlement", "refusals", "receipt"),
+    ("ladder", "observers", "settlement", "refusals", "forms", "receipt"),
     ("ledger",),
     ("admission*",),
     ("engine",),

@@ -5,13 +5,18 @@ times a million a token; $0.01 a web search.
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import nouns
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lockpin_core.call import Ceiling, Charge, Ending, Outcome, Portion, Reading, Terms, Void
+from lockpin_core import prices
+from lockpin_core.call import Ceiling, Charge, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
 from lockpin_core.money import Money
-from lockpin_core.settlement import Tariff, settle
+from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.settlement import Tariff, price_still_possible, settle
 from lockpin_core.usage import Unit
 
 PICO = {
@@ -279,3 +284,116 @@ def test_any_other_error_costs_nothing(status):
 
 def test_a_connection_that_was_never_opened_costs_nothing():
     assert settle(CALL, Reading(), Outcome(Ending.NOT_SENT, None), TARIFF) == Void("not_sent")
+
+
+@pytest.mark.parametrize("outcome", [DONE, CUT, LEFT, Outcome(Ending.STOPPED, 200)])
+def test_what_the_provider_goes_on_with_keeps_its_hold_however_the_exchange_ended(outcome):
+    assert settle(CALL, Reading(pending=True, upstream_id="resp_1", terminal=True), outcome, HOLD_RULE) == Later()
+
+
+def test_what_goes_on_under_no_name_is_charged_the_hold():
+    assert_held(settle(CALL, Reading(pending=True, terminal=True), DONE, HOLD_RULE), "no_usage")
+
+
+def test_usage_that_was_stated_counts_although_more_was_to_come():
+    found = settle(CALL, reported({Unit.OUTPUT: 1}, pending=True, upstream_id="resp_1"), DONE, TARIFF)
+
+    assert found.amount == Money.parse("0.00001")
+
+
+@pytest.mark.parametrize(("stated_pico", "nano"), [(9_999_999, 10_000), (10_001_000, 10_001), (10_001_001, 10_002)])
+def test_a_cost_that_the_provider_states_is_booked_where_it_is_dearer(stated_pico, nano):
+    # one output token costs 10,000,000 picodollars
+    charge = settle(CALL, reported({Unit.OUTPUT: 1}, stated_pico=stated_pico), DONE, TARIFF)
+
+    assert (charge.amount, charge.estimated) == (Money(nano), False)
+
+
+def test_a_stated_cost_is_taken_where_a_unit_has_no_price():
+    charge = settle(CALL, reported({Unit.AUDIO_OUT: 5}, stated_pico=7_000), DONE, TARIFF)
+
+    assert (charge.amount, charge.tokens, charge.estimated) == (Money(7), 5, False)
+
+
+def test_a_running_call_can_still_cost_its_stated_prompt_and_all_its_output():
+    reading = started({Unit.INPUT: 100, Unit.CACHE_WRITE_1H: 10, Unit.OUTPUT: 3})
+
+    # 100 × 2 + 10 × 4 + 500 × 10 microdollars
+    assert price_still_possible(CALL, reading, TARIFF) == (Money.parse("0.00524"), 610)
+
+
+def test_nothing_is_known_of_a_prompt_that_was_not_stated():
+    assert price_still_possible(CALL, Reading((Portion("m", {Unit.INPUT: 5}),)), TARIFF) is None
+    assert price_still_possible(CALL, started({Unit.OUTPUT: 3}), TARIFF) is None
+    assert price_still_possible(CALL, started({Unit.AUDIO_IN: 3}), TARIFF) is None
+
+
+def test_a_fee_of_the_hold_is_still_possible_although_nobody_has_stated_it():
+    ceiling = replace(CALL.quote.ceiling, fees={Unit.WEB_SEARCH: 3})
+    call = replace(CALL, quote=replace(CALL.quote, ceiling=ceiling))
+
+    # 100 × 2 + 500 × 10 microdollars, and three searches of a cent; a fee is no token
+    assert price_still_possible(call, started({Unit.INPUT: 100}), TARIFF) == (Money.parse("0.0352"), 600)
+
+
+def test_nothing_is_said_of_a_call_whose_output_may_be_billed_in_several_units():
+    ceiling = replace(CALL.quote.ceiling, output_units=frozenset({Unit.OUTPUT, Unit.AUDIO_OUT}))
+    call = replace(CALL, quote=replace(CALL.quote, ceiling=ceiling))
+
+    assert price_still_possible(call, started({Unit.INPUT: 100}), TARIFF) is None
+
+
+def test_a_region_that_nobody_has_named_is_taken_for_the_dearest():
+    asked = []
+    tariff = replace(TARIFF, price=lambda served, usage, terms: (asked.append(terms.geo) or 1, "m"))
+
+    price_still_possible(CALL, started({Unit.INPUT: 1}), tariff)
+    price_still_possible(CALL, started({Unit.INPUT: 1}, terms=Terms(geo="global")), tariff)
+    price_still_possible(replace(CALL, terms=Terms(geo="us")), started({Unit.INPUT: 1}), tariff)
+
+    assert asked == ["unknown", "global", "us"]
+
+
+PRICES = PriceTable.load(shipped_dir(), {}, {})
+NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
+PROMPTS = st.dictionaries(
+    st.sampled_from([Unit.INPUT, Unit.CACHE_READ, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H]),
+    st.integers(1, 10**6),
+    min_size=1,
+)
+GEOS = st.sampled_from([None, "us", "global", "not_available"])
+TIERS = st.sampled_from([None, "standard", "priority", "batch"])
+
+
+@given(
+    name=st.sampled_from(["claude-sonnet-5-5", "claude-opus-5-5", "claude-opus-4-6", "claude-haiku-4-5"]),
+    prompt=PROMPTS,
+    output=st.integers(0, 500),
+    generated=st.integers(0, 10**4),
+    tier=TIERS,
+    geos=st.tuples(GEOS, GEOS),
+    searches=st.integers(0, 3),
+    outcome=st.sampled_from([DONE, CUT, LEFT, Outcome(Ending.STOPPED, 200)]),
+    complete=st.booleans(),
+    readable=st.booleans(),
+)  # fmt: skip
+def test_no_end_costs_more_than_was_still_possible(
+    name, prompt, output, generated, tier, geos, searches, outcome, complete, readable
+):
+    """By the shipped prices: later events may be the first to name a region or to show a search, or be unreadable."""
+    model = PRICES.find("anthropic", name, NOON)
+    at_noon = lambda served, usage, terms: (prices.price(model, usage, terms, NOON), model.id)  # noqa: E731
+    tariff = replace(TARIFF, price=at_noon)
+    ceiling = replace(CALL.quote.ceiling, fees={Unit.WEB_SEARCH: searches} if searches else {})
+    call = replace(CALL, quote=Quote(Money.parse("500"), 5_000_000, ceiling))
+    first = Reading((Portion(name, prompt),), terms=Terms(tier, None, geos[0]), prompt_stated=True)
+    still = price_still_possible(call, first, tariff)
+    held = replace(call, quote=replace(call.quote, most=still[0], tokens=still[1]))
+
+    usage = {**prompt, Unit.OUTPUT: output, Unit.WEB_SEARCH: searches}
+    facts = {"generated_bytes": generated, "prompt_stated": readable, "readable": readable}
+    terms = Terms(tier, None, geos[0] or geos[1])
+    end = settle(held, Reading((Portion(name, usage),), complete=complete, terms=terms, **facts), outcome, tariff)
+
+    assert end.amount <= still[0] <= call.quote.most
+    assert end.tokens <= still[1]

@@ -33,9 +33,9 @@ LEDGER = Path("nowhere")
 
 
 def config(task_usd: str | None = None, **change: object) -> Config:
-    """Make a configuration without a daily limit; `task_usd` is each task's own."""
+    """Make a configuration without a daily limit and without waiting; `task_usd` is each task's own."""
     own = TaskKeys(budget_usd=None if task_usd is None else Money.parse(task_usd))
-    return replace(Config(None, LEDGER, daily_usd=None, pricing=PRICING, task=own), **change)
+    return replace(Config(None, LEDGER, daily_usd=None, pricing=PRICING, task=own, queue_wait_ms=0), **change)
 
 
 def body(model: str = "pen", limit: int | None = 1000, **more: object) -> dict:

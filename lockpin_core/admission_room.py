@@ -1,0 +1,142 @@
+"""Seeks room for a call: SPEC §8's steps 5 to 9 in order. Knows what is tried next; knows no bytes and no SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lockpin_core.admission import Priced, Refused
+from lockpin_core.admission_counts import Counts
+from lockpin_core.admission_latch import Latch
+from lockpin_core.budgets import Standing, violations
+from lockpin_core.call import Call
+from lockpin_core.clients import client_of
+from lockpin_core.clock import Clock
+from lockpin_core.config import Config
+from lockpin_core.errors import LedgerUnavailable, LockpinError
+from lockpin_core.ladder import FIT, room, rungs
+from lockpin_core.ledger.answers import answer_of, failed_by
+from lockpin_core.ledger.protocol import Closed, Held, Ledger, Rules, Short, Smaller, Wait
+
+PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread: it would block the loop for over a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the search ended: the call as it was last priced, and what the ledger said to it."""
+
+    priced: Priced
+    call: Call
+    answer: Held | Short | Closed
+
+
+class Seeker:
+    """Tries a call as it is, then counted, later, smaller."""
+
+    def __init__(
+        self, config: Config, ledger: Ledger, counts: Counts, latch: Latch, *, rules: Rules, clock: Clock
+    ) -> None:
+        self._config, self._ledger, self._counts, self._latch = config, ledger, counts, latch
+        self._rules, self._clock = rules, clock
+
+    async def seek(self, priced: Priced, set_limit: int | None) -> Found:
+        """Hold the call in the first version that fits; a Short answer is final for all of them."""
+        began = self._clock()
+        call = priced.call(set_limit)
+        answer = await self._ask(call)
+        if not isinstance(answer, Short):
+            return Found(priced, call, answer)
+        digest = await self._digest(priced)
+        counted = await self._counts.counted(priced, digest)
+        if counted is not None:
+            priced, call = counted, counted.call(set_limit)
+            answer = await self._ask(call)
+        if isinstance(answer, Short) and _may_pass(answer, call) and (wait := self._wait(priced, digest, began)):
+            answer = await self._ask(call, wait=wait)
+        if isinstance(answer, Short):
+            lower = _Lower(priced, call, self._config.fit.floor)
+            answer = await self._ask(call, lower, out_of_turn=True)
+            priced = lower.priced if isinstance(answer, Held) else priced
+        if isinstance(answer, Short):
+            self._latch.close(digest, self._clock())
+        return Found(priced, call, answer)
+
+    def _wait(self, priced: Priced, digest: bytes, began: datetime) -> Wait | None:
+        """Say how long the call may wait; None: it may not."""
+        if self._latch.is_closed(digest, self._clock()):
+            return None
+        client = client_of(priced.incoming.headers)
+        left = began + timedelta(seconds=client.patience_s) - self._clock()
+        patience = min(timedelta(milliseconds=self._config.queue_wait_ms), left)
+        return Wait(patience) if patience > timedelta(0) else None
+
+    async def _digest(self, priced: Priced) -> bytes:
+        """Digest what makes it the same call again: its task and what it asks."""
+        request = priced.incoming.request()
+        if len(request.body) > PARSE_ON_LOOP_BYTES // 4:
+            same = await asyncio.to_thread(priced.wire.same_call, request)
+        else:
+            same = priced.wire.same_call(request)
+        return hashlib.sha256(priced.incoming.payers.task.encode() + b"\0" + same).digest()
+
+    async def _ask(
+        self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False
+    ) -> Held | Short | Closed:
+        """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
+        holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn)
+        try:
+            return await answer_of(holding)
+        except LedgerUnavailable:
+            raise
+        except BaseException as error:
+            self._ledger.cancel(call.id)
+            if failed_by(holding, error):
+                what = str(error) if isinstance(error, LockpinError) else type(error).__name__
+                raise Refused(
+                    "reserve_failed", f"the amount could not be held ({what}); the call was not sent", model=call.model
+                ) from error
+            raise
+
+
+@dataclass(slots=True)
+class _Lower:
+    """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output.
+
+    `priced` is the version that was given last.
+    """
+
+    priced: Priced
+    call: Call
+    floor: int
+
+    def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
+        """Give the first version that fits; None: there is none."""
+        priced, call = self.priced, self.call
+        limit = priced.parsed.tool_limit or 1
+        for fewer in range(limit - 1, 0, -1) if priced.parsed.tool_rounds else ():
+            self.priced = priced.with_tool_limit(fewer)
+            lower = self._version(call.output_limit if call.limit_set else None)
+            if not violations(standings, lower.quote):
+                return lower
+        return self._with_less_output(standings)
+
+    def _with_less_output(self, standings: tuple[Standing, ...]) -> Call | None:
+        priced, in_force = self.priced, self.call.output_limit or 0
+        for rung in rungs(
+            may_set=self.call.limit_set,
+            in_force=in_force,
+            floor=max(self.floor, priced.wire.min_output),
+            largest_fitting=lambda: priced.largest_output(in_force, room(standings)),
+        ):
+            return self._version(rung.max_output)
+        return None
+
+    def _version(self, set_limit: int | None) -> Call:
+        return replace(self.priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
+
+
+def _may_pass(short: Short, call: Call) -> bool:
+    """Say whether only money that is held for others is in the way, or a turn that is not this call's."""
+    return all(standing.is_transient(call.quote.most, call.quote.tokens) for standing in short.violations)

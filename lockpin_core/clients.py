@@ -1,0 +1,42 @@
+"""Clients that are known by name: how long they wait, which refusal they show best, how they name a session. Data.
+
+Measured with the clients themselves, 2026-11: Claude Code 2.1, Codex 0.171, Gemini CLI 0.61, opencode 1.18, aider 0.86,
+and the SDKs of OpenAI, Anthropic and Google in Python and JavaScript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PATIENCE_S = 50  # of clients that nobody knows: Gemini CLI and boto3 give up after a minute of silence
+_LONG_S = 280  # fetch of Node and of Bun gives up after 300 s, Python SDKs after 600 s
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client and its ways. `agents`: how its user agent or `originator` begins, in lower case."""
+
+    agents: tuple[str, ...]
+    session_header: str | None = None  # the id that it sends by itself with each call of a session
+    patience_s: int = PATIENCE_S  # silence that it bears before the reply
+    refusal: str = "plain"  # "plain": 402 | "failed_response": a stream that ends as failed | "400"
+
+
+CLIENTS = (
+    Client(("claude-cli/",), "x-claude-code-session-id", _LONG_S),
+    Client(("codex",), "session-id", _LONG_S, "failed_response"),  # it retries a 402 five times
+    Client(("opencode/",), "x-session-id", _LONG_S),
+    Client(("aider", "litellm/"), None, _LONG_S, "400"),  # aider retries a 402 for minutes
+    Client(("openai/", "asyncopenai/", "anthropic/", "asyncanthropic/"), None, _LONG_S),
+)
+_UNKNOWN = Client(())
+
+
+def client_of(headers: Mapping[str, str]) -> Client:
+    """Find the client by its headers, names in lower case; one that nobody knows is as impatient as the worst."""
+    names = (headers.get("user-agent", "").lower(), headers.get("originator", "").lower())
+    for client in CLIENTS:
+        if any(name.startswith(client.agents) for name in names):
+            return client
+    return _UNKNOWN

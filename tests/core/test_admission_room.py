@@ -1,0 +1,293 @@
+"""The search for room, step by step, against a ledger that answers as it is told to and remembers what it was asked."""
+
+import asyncio
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import desks
+import nouns
+import pytest
+from desks import Desk, body, config
+
+from lockpin_core.admission import Priced, limit_to_set
+from lockpin_core.admission_counts import Counts
+from lockpin_core.admission_latch import Latch
+from lockpin_core.admission_room import Found, Seeker
+from lockpin_core.call import Call
+from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
+from lockpin_core.money import Money
+from lockpin_core.wire import wire_named
+
+RULES = Rules((), nouns.TASK)
+FREE = nouns.standing(nouns.TASK, limit="1")
+PASSING = nouns.standing(nouns.TASK, limit="1", held="0.95")  # a call of ten cents would fit if nothing were held
+FINAL = nouns.standing(nouns.TASK, limit="1", spent="0.95")
+SHORT = Short(desks.NOW, (PASSING,), (PASSING,))
+OVER = Short(desks.NOW, (FINAL,), (FINAL,))
+BEHIND = Short(desks.NOW, (FREE,), (), behind=True)
+HELD = Held(nouns.call(), desks.NOW, (FREE,))
+PLAIN, LAST = "plain", "smaller, out of turn"
+
+
+@dataclass
+class Scripted:
+    """Gives its answers in order, and the last one for ever."""
+
+    answers: list
+    asked: list[tuple[Call, str | Wait]]
+
+    def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+        assert (smaller is not None) == out_of_turn
+        self.asked.append((call, LAST if out_of_turn else wait or PLAIN))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        done: Future = Future()
+        done.set_result(answer)
+        return done
+
+    @property
+    def steps(self) -> list[str | timedelta]:
+        return [how.patience if isinstance(how, Wait) else how for _, how in self.asked]
+
+
+@dataclass
+class Says:
+    """Counts a prompt as so many tokens, and the time that passes meanwhile."""
+
+    tokens: int
+    clock: list[datetime]
+    takes: timedelta = timedelta(0)
+
+    async def __call__(self, ask) -> bytes:
+        self.clock[0] += self.takes
+        return b'{"input_tokens": %d}' % self.tokens
+
+
+class Search:
+    """A seeker with a clock to set; its calls are of the Messages format, whose provider counts."""
+
+    def __init__(self, *answers, queue_s: int = 30, tokens: int | None = None, takes: timedelta = timedelta(0)) -> None:
+        self.clock, self.desk = [desks.NOW], Desk(config("1", queue_wait_ms=queue_s * 1000))
+        self.ledger = Scripted(list(answers), [])
+        counter = None if tokens is None else Says(tokens, self.clock, takes)
+        self.seeker = Seeker(
+            self.desk.config, self.ledger, Counts(counter), Latch(), rules=RULES, clock=lambda: self.clock[0]
+        )
+
+    def priced(self, told: dict, task: str = "t", **headers: str) -> Priced:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        incoming = self.desk.incoming(told, provider="anthropic", task=task, headers=named)
+        wire = wire_named("anthropic_messages")
+        parsed = wire.parse(incoming.request())
+        model = self.desk.prices.find("anthropic", parsed.model, desks.NOW)
+        return Priced(incoming, wire, parsed, model, self.desk.prices, desks.NOW)
+
+    def __call__(self, told: dict | None = None, **more: str) -> Found:
+        priced = self.priced(told or messages(), **more)
+        return asyncio.run(self.seeker.seek(priced, limit_to_set(priced, self.desk.config, capped=True)))
+
+
+def messages(model: str = "pen", limit: int | None = 1000, **more: object) -> dict:
+    told = body(model, None, **more)
+    return told if limit is None else told | {"max_tokens": limit}
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def test_a_call_that_fits_goes_at_once_and_is_not_counted():
+    search = Search(HELD, tokens=1)
+
+    found = search()
+
+    assert (found.answer, search.ledger.steps) == (HELD, [PLAIN])
+    assert found.priced.parsed.content.counted is None
+
+
+def test_a_closed_task_ends_the_search():
+    search = Search(Closed(desks.NOW, "t"), tokens=1)
+
+    assert (search().answer, search.ledger.steps) == (Closed(desks.NOW, "t"), [PLAIN])
+
+
+def test_where_held_money_is_in_the_way_it_waits_and_only_then_it_is_made_smaller():
+    search = Search(SHORT)
+
+    assert (search().answer, search.ledger.steps) == (SHORT, [PLAIN, seconds(30), LAST])
+
+
+def test_whoever_finds_room_while_waiting_is_not_made_smaller():
+    search = Search(SHORT, HELD)
+
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, seconds(30)])
+
+
+def test_where_another_is_first_it_waits():
+    search = Search(BEHIND)
+
+    assert (search().answer, search.ledger.steps) == (BEHIND, [PLAIN, seconds(30), LAST])
+
+
+def test_where_spent_money_is_in_the_way_it_does_not_wait():
+    search = Search(OVER, HELD)
+
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LAST])
+
+
+def test_one_limit_that_is_final_is_enough():
+    both = Short(desks.NOW, (FINAL, PASSING), (FINAL, PASSING))
+    search = Search(both)
+
+    search()
+
+    assert search.ledger.steps == [PLAIN, LAST]
+
+
+def test_waiting_can_be_turned_off():
+    search = Search(SHORT, queue_s=0)
+
+    search()
+
+    assert search.ledger.steps == [PLAIN, LAST]
+
+
+def test_a_call_that_does_not_fit_is_counted_and_tried_again_at_what_that_says():
+    """An "ink" token of prompt costs a microdollar: the bound from bytes is 576 of them and more."""
+    search = Search(OVER, HELD, tokens=100)
+
+    found = search(messages("ink", 10))
+
+    (bound, _), (counted, _) = search.ledger.asked
+    assert counted.quote.ceiling.prompt == 100 + 2 + 64
+    assert counted.quote.most == Money.parse("0.000216")
+    assert bound.quote.most > counted.quote.most
+    assert (found.call, found.priced.parsed.content.counted) == (counted, 166)
+
+
+def test_a_count_that_is_larger_than_the_bound_changes_nothing():
+    search = Search(SHORT, tokens=50_000)
+
+    search(messages("ink", 10))
+
+    (bound, _), (counted, _), *_ = search.ledger.asked
+    assert counted.quote == bound.quote
+
+
+def test_it_waits_with_its_count():
+    search = Search(SHORT, SHORT, HELD, tokens=100)
+
+    search(messages("ink", 10))
+
+    assert search.ledger.steps == [PLAIN, PLAIN, seconds(30)]
+    assert search.ledger.asked[2][0].quote.ceiling.prompt == 166
+
+
+@pytest.mark.parametrize(
+    ("agent", "queue_s", "patience_s"),
+    [("my-agent/1", 300, 50), ("claude-cli/2.1.197", 300, 280), ("my-agent/1", 20, 20), ("claude-cli/2.1.197", 20, 20)],
+)
+def test_nobody_waits_longer_than_the_client_does(agent, queue_s, patience_s):
+    search = Search(SHORT, queue_s=queue_s)
+
+    search(user_agent=agent)
+
+    assert search.ledger.steps[1] == seconds(patience_s)
+
+
+def test_the_time_that_a_count_took_is_a_part_of_the_patience():
+    search = Search(SHORT, queue_s=300, tokens=100, takes=seconds(1.5))
+
+    search()
+
+    assert search.ledger.steps[2] == seconds(48.5)
+
+
+def test_where_the_patience_is_over_it_does_not_wait():
+    search = Search(SHORT, queue_s=300, tokens=100, takes=seconds(50))
+
+    search()
+
+    assert search.ledger.steps == [PLAIN, PLAIN, LAST]
+
+
+def test_the_same_call_sent_again_does_not_wait_but_is_added_up_again():
+    search = Search(SHORT)
+
+    search()
+    search(messages(limit=800, stream=True))
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LAST]
+    search.ledger.answers = [HELD]
+    assert search().answer == HELD
+
+
+@pytest.mark.parametrize("other", [{"task": "u"}, {"told": messages("ink")}])
+def test_another_call_waits(other):
+    search = Search(SHORT)
+
+    search()
+    search(**other)
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST] * 2
+
+
+def test_after_ten_minutes_it_waits_again():
+    search = Search(SHORT)
+
+    search()
+    search.clock[0] += timedelta(minutes=10, seconds=1)
+    search()
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST] * 2
+
+
+def test_a_call_that_went_through_is_not_remembered_as_refused():
+    search = Search(SHORT, HELD, SHORT)
+
+    search()
+    search()
+
+    assert search.ledger.steps == [PLAIN, seconds(30), PLAIN, seconds(30), LAST]
+
+
+class Asking(Scripted):
+    """Asks for the smaller version at the last step, where seventy cents are left, and holds it."""
+
+    def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+        answer = super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+        if smaller is not None:
+            lower = smaller((nouns.standing(nouns.TASK, limit="1", spent="0.3"),))
+            answer = Future()
+            answer.set_result(self.answers[0] if lower is None else replace(HELD, call=lower))
+        return answer
+
+
+def test_a_limit_that_lockpin_set_is_lowered_when_waiting_has_not_helped():
+    """Its 32,000 tokens are $3.20: they would fit into five dollars if nothing were held."""
+    wide = nouns.standing(nouns.TASK, limit="5", held="4.3")
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Asking([Short(desks.NOW, (wide,), (wide,))], [])
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST]
+    assert (found.answer.call.output_limit, found.answer.call.degrade) == (7000, ("fit",))
+    assert found.answer.call.quote.most == Money.parse("0.7")
+
+
+def test_a_limit_of_the_request_is_not_lowered():
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Asking([SHORT], [])
+
+    assert search(messages(limit=10_000)).answer == SHORT
+
+
+def test_a_large_body_is_known_again_too():
+    search = Search(SHORT)
+    large = messages(metadata={"user_id": "x" * 100_000})
+
+    search(large)
+    search(large)
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LAST]

@@ -1,0 +1,89 @@
+"""Tools that the provider runs by itself: what they make a call cost at most, and how few of them still fit.
+
+Prices: $1 a million input, $5 output; 200,000 tokens of context; a cent a search. A body of "hi" reads 4,096 tokens for
+how the tool is described, 500 for the frame, 10 for the message, its bytes, and its schema's.
+"""
+
+import json
+
+import pytest
+from desks import Desk, body, config
+
+from lockpin_core.engine import Admitted, Answered
+from lockpin_core.money import Money
+
+PATH = "/v1/responses"
+FEE = {"fees": {"web_search": "0.01"}}
+WEB = {"type": "web_search"}
+ROUND = Money.parse("0.21")  # one more reading of the window, and a search
+
+
+def pricing():
+    facts = {"max_output_tokens": "50000", "context_tokens": "200000", "tokenizer": "bytes"}
+    return {"ink": {"input": "1", "output": "5", **facts, **FEE}}
+
+
+def ask(desk: Desk, **more: object) -> Admitted | Answered:
+    told = {"model": "ink", "input": "hi", "max_output_tokens": 1000, "tools": [WEB], "service_tier": "default", **more}
+    return desk.ask(told, path=PATH)
+
+
+def most(decision) -> int:
+    return decision.held.call.quote.most.nano
+
+
+def test_five_calls_of_tools_may_be_made_where_there_is_room():
+    decision = ask(Desk(config("5", pricing=pricing())))
+
+    assert json.loads(decision.body)["max_tool_calls"] == 5
+    assert decision.held.call.degrade == ()
+    # five rounds of the window and a cent each, and the request itself
+    assert (
+        Money.parse("1.05").nano + Money.parse("0.005").nano
+        < most(decision)
+        < Money.parse("1.06").nano + Money.parse("0.01").nano
+    )
+
+
+@pytest.mark.parametrize(("limit", "calls"), [("1.00", 4), ("0.5", 2), ("0.25", 1)])
+def test_near_the_cap_fewer_calls_are_let_through(limit, calls):
+    decision = ask(Desk(config(limit, pricing=pricing())))
+
+    assert json.loads(decision.body)["max_tool_calls"] == calls
+    assert decision.held.call.degrade == ("fit",)
+    assert most(decision) <= Money.parse(limit).nano < most(decision) + ROUND.nano
+
+
+def test_a_limit_of_the_request_is_left_as_it_is():
+    found = ask(Desk(config("0.5", pricing=pricing())), max_tool_calls=3)
+
+    assert isinstance(found, Answered)
+    assert found.code == "budget_exceeded"
+    assert ask(Desk(config("1", pricing=pricing())), max_tool_calls=3).body is None
+
+
+def test_the_refusal_says_what_the_call_would_need_without_them():
+    decision = ask(Desk(config("0.1", pricing=pricing())))
+
+    message = json.loads(decision.reply.body)["error"]["message"]
+    # 4,096 + 500 + 10 tokens and not 94 more of input at $1, 1,000 of output at $5 a million
+    assert message.endswith("; up to $0.0097 without the tools that the provider runs by itself")
+
+
+def test_without_a_limit_in_force_nothing_is_written():
+    assert ask(Desk(config(pricing=pricing()))).body is None
+
+
+def test_a_call_without_tools_says_nothing_of_them():
+    decision = Desk(config("0.0001")).ask(body())
+
+    assert "tools" not in json.loads(decision.reply.body)["error"]["message"]
+
+
+def test_less_output_is_tried_once_the_tools_are_as_few_as_they_can_be():
+    decision = ask(Desk(config("0.25", pricing=pricing())), max_output_tokens=None)
+
+    told = json.loads(decision.body)
+    assert told["max_tool_calls"] == 1
+    assert 4096 <= told["max_output_tokens"] < 32_000
+    assert Money.parse("0.2499").nano < most(decision) <= Money.parse("0.25").nano
