@@ -14,12 +14,13 @@ from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
-from lockpin_core.money import ZERO
+from lockpin_core.money import ZERO, rate_exact
+from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider, canonical_path, is_plain_path
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import ceiling, fixed_output, output_times
-from lockpin_core.usage import Usage
+from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire.protocol import Wire
 
 
@@ -301,6 +302,21 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
         tool_limit=priced.parsed.tool_limit if priced.is_capped and priced.parsed.output_settable else None,
     )
     return None if change == Rewrite() else change
+
+
+def price_cap(found: Priced) -> bytes | None:
+    """Give what the request must say of prices, where its host may serve it at dearer ones than those it is held at.
+
+    A price for each request, or for each image, is not in the hold: who asks for one must not serve it.
+    Source: OpenRouter's guide to provider routing, `provider.max_price` in dollars a million tokens, read 2026-11.
+    """
+    if not found.incoming.provider.price_cap or not found.is_capped:
+        return None
+    bands = found.model.price_at(found.at).tiers[STANDARD].bands
+    prompt, completion = (max(band.rates.get(unit, 0) for band in bands) for unit in (Unit.INPUT, Unit.OUTPUT))
+    usd = [rate_exact(pico) for pico in (prompt, completion)]
+    image = ',"image":0' if found.parsed.content.images else ""
+    return f'{{"max_price":{{"prompt":{usd[0]},"completion":{usd[1]},"request":0{image}}}}}'.encode()
 
 
 def is_capped(rules: Rules, provider: str, model: str | None) -> bool:

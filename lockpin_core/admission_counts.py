@@ -17,6 +17,7 @@ from lockpin_core.providers import Free
 from lockpin_core.sizing import counts, tokenizer
 
 PATIENCE_S = 2.0
+_WRITE_ON_LOOP_BYTES = 32 * 1024  # of a prompt: to write down what is asked about a larger one takes a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,12 @@ class Counts:
 
     async def _ask_provider(self, priced: Priced) -> int | None:
         incoming, wire = priced.incoming, priced.wire
-        ask = wire.count_request(incoming.request())
-        if ask is None or self._counter is None or priced.parsed.attested:
+        if self._counter is None or priced.parsed.attested:
+            return None
+        large = len(incoming.body) > _WRITE_ON_LOOP_BYTES
+        request = incoming.request()
+        ask = await asyncio.to_thread(wire.count_request, request) if large else wire.count_request(request)
+        if ask is None:
             return None
         if not isinstance(incoming.provider.route("POST", ask.path), Free):
             return None  # not every host that speaks a format counts for nothing, or counts at all

@@ -30,6 +30,11 @@ def instant(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
+def stamp(when: datetime) -> str:
+    """Write an instant as RFC 3339 in UTC, to the second."""
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def monotonic_s() -> float:
     """Give seconds from a clock that never steps, for durations only."""
     return time.monotonic()

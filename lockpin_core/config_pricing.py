@@ -9,7 +9,6 @@ from typing import assert_never
 from lockpin_core.config_values import wrong
 from lockpin_core.config_yaml import Items, Node, Plain, Table, Text, located, plain
 from lockpin_core.errors import ConfigError, PriceError
-from lockpin_core.price_entry import read_entry
 
 
 def read_pricing(node: Node) -> Mapping[str, Plain]:
@@ -22,6 +21,8 @@ def read_pricing(node: Node) -> Mapping[str, Plain]:
 
 
 def _entry(node: Node) -> Plain:
+    from lockpin_core.price_entry import read_entry  # commands that need no prices must start fast
+
     tree = plain(node)
     try:
         read_entry(node.where.path, tree)

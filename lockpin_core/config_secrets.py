@@ -14,8 +14,11 @@ _PREFIXED = re.compile(
     r"(?i)(?<![a-z0-9])(sk-|sk_|pk-|pk_|rk_|lp_|gsk_|xai-|fw_|hf_|r8_|AIza|AKIA|ghp_|github_pat_|ya29\.|eyJ)[\w.+/=-]{4,}"
 )
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
-# What names are made of: "claude-3-5-sonnet-20241022", "budget_of_team_7", "Llama-3-70B".
-_SYLLABLE = re.compile(r"[a-z]*|[A-Z]*|[A-Z]?[a-z]{1,14}(?:[A-Z]{1,4}[a-z]*){0,2}|[0-9]{1,8}|[A-Za-z0-9]{1,5}")
+# What names are made of: "claude-3-5-sonnet-20241022", "budget_of_team_7", "Llama-3-70B", "qwen2p5-coder".
+_SYLLABLE = re.compile(
+    r"[a-z]*|[A-Z]*|[A-Z]?[a-z]{1,14}(?:[A-Z]{1,4}[a-z]*){0,2}|[A-Z]?[a-z]{3,10}[0-9](?:p[0-9])?|[0-9]{1,8}"
+    r"|[A-Za-z0-9]{1,5}"
+)
 
 
 def masked(text: str) -> str:

@@ -33,7 +33,7 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
 
 
 def _unpriced(config: Config, table: PriceTable, at: datetime) -> Iterator[str]:
-    own = {model.id: model for model in table.models() if model.user}
+    own = {model.id: model for model in table.own()}
     for name, entry in config.pricing.items():
         if missing := _missing(own[name]):
             words = " and no ".join(unit.value for unit in missing)
@@ -56,7 +56,7 @@ def _never_matches(budget: Budget, table: PriceTable) -> str | None:
     unknown = [glob for glob in budget.providers if not any(fnmatchcase(name, glob) for name in table.shipped)]
     if budget.providers and len(unknown) == len(budget.providers):
         return f"can never match: no provider is called {', '.join(unknown)}"
-    names = [(model.provider, model.id) for model in table.models()]
+    names = table.names()
     if budget.models and not any(_counts(budget, provider, name) for provider, name in names):
         return f"can never match: no priced model is called {', '.join(budget.models)}"
     return None
@@ -87,7 +87,7 @@ def _rates(units: Sequence[Unit]) -> str:
 
 def _adds_facts(table: PriceTable, name: str, at: datetime) -> bool:
     """Say whether an entry without prices is about a model that is shipped with some."""
-    shipped = (model.id for models in table.shipped.values() for model in models.values())
+    shipped = (model for models in table.shipped.values() for model in models)
     return any(table.find(provider, name, at) for provider in table.shipped) or any(
         fnmatchcase(model, name) for model in shipped
     )

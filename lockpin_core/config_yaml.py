@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
-
-import yaml
+from typing import TYPE_CHECKING, assert_never
 
 from lockpin_core.config_secrets import masked, masked_keys
 from lockpin_core.errors import ConfigError
+
+if TYPE_CHECKING:  # most have no file, and commands must start fast
+    import yaml
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _DEFAULT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
@@ -80,6 +81,8 @@ type Plain = str | list[Plain] | dict[str, Plain] | None
 
 def read(text: str, file: str) -> Table:
     """Read a file's text. Raises ConfigError naming file, line and what is wrong."""
+    import yaml
+
     try:
         root = yaml.compose(text, yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
@@ -139,6 +142,8 @@ def plain(node: Node) -> Plain:
 
 
 def _node(node: yaml.Node, where: Where, seen: set[int]) -> Node:
+    import yaml
+
     if id(node) in seen:
         raise where.error("is an alias of another place; aliases are not allowed here, write the value out")
     seen.add(id(node))
@@ -154,6 +159,8 @@ def _node(node: yaml.Node, where: Where, seen: set[int]) -> Node:
 
 
 def _entries(node: yaml.MappingNode, where: Where, seen: set[int]) -> dict[str, Node]:
+    import yaml
+
     entries: dict[str, Node] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):

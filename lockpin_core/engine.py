@@ -19,6 +19,7 @@ from lockpin_core.admission import (
     is_capped,
     limit_to_set,
     may_go_uncapped,
+    price_cap,
     priced,
 )
 from lockpin_core.admission_counts import Counter, Counts
@@ -56,6 +57,7 @@ from lockpin_core.settlement import Tariff, held, price_still_possible, settle
 from lockpin_core.usage import output_tokens, total_tokens
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.splice import Splice
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
@@ -191,7 +193,8 @@ class Engine:
             found = priced(incoming, wire, parsed, self._prices, self._clock())
         except Refused as fault:
             if fault.code == "unknown_model" and not fault.words:
-                raise Refused(fault.code, self._unknown(fault.model or ""), model=fault.model) from None
+                words = self._unknown(fault.model or "", incoming.provider.name)
+                raise Refused(fault.code, words, model=fault.model) from None
             raise
         capped = await self._gets_limit(incoming, found.model.id)
         return replace(found, is_capped=True) if capped else found
@@ -209,8 +212,8 @@ class Engine:
         content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
         return replace(parsed, content=content, chain_reasoning=link.reasoning)
 
-    def _unknown(self, name: str) -> str:
-        near = ", ".join(self._prices.nearest(name))
+    def _unknown(self, name: str, provider: str) -> str:
+        near = ", ".join(self._prices.nearest(name, provider=provider))
         hint = f" (near it: {near})" if near else ""
         shown = _shown(name)
         return (
@@ -238,8 +241,12 @@ class Engine:
             raise
 
     async def _admitted(self, priced: Priced, answer: Held) -> Admitted:
+        if not priced.is_capped and has_limit(answer.standings):
+            priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
         body = None if change is None else await self._rewritten(priced, change)
+        if (cap := price_cap(priced)) is not None:
+            body = Splice.of(priced.incoming.body if body is None else body).having({"provider": cap})
         strips = change is not None and change.ask_usage
         incoming = priced.incoming
         account = incoming.account() if priced.wire.links else None

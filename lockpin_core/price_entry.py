@@ -39,16 +39,29 @@ _FALLBACKS = (
     (Unit.CACHE_WRITE_12H, 2),
     (Unit.IMAGE_IN, 1),
 )
+_APART = (Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT)  # no other price says anything of these
 _TIER_KEYS = _RATE_KEYS | {"above"}
 _BAND_KEYS = _RATE_KEYS | {"tokens", "op"}
 _BLOCK_KEYS = _TIER_KEYS | {"from", "tiers", "note"}
 _FACT_KEYS = frozenset(
     {
-        *("aliases", "context_tokens", "max_output_tokens", "tokenizer", "image_tokens"),
-        "images_beyond_window",
+        *("same_as", "aliases", "context_tokens", "max_output_tokens", "tokenizer"),
+        *("image_tokens", "image_rule", "images_beyond_window"),
         *("geo", "speeds", "fees", "free", "checked", "sources", "differs", "note"),
     }
 )
+# "claude": 4/3 of the bytes after Unicode NFC, for Claude and whatever is unknown; all others are byte-level.
+TOKENIZERS = ("bytes", "claude", "o200k_base", "cl100k_base")
+# How an image's size becomes tokens, by kind, with the numbers that each takes; sizing knows the arithmetic.
+IMAGE_RULES: Mapping[str, frozenset[str]] = {
+    "anthropic": frozenset(),  # width × height / 750, the long side at most 1,568 pixels
+    "anthropic_large": frozenset(),  # the same with 2,576 pixels
+    "openai_tiles": frozenset({"base", "tile"}),  # a base, and as much more for each 512-pixel tile
+    "openai_patches": frozenset({"multiplier", "patches"}),  # 32-pixel patches, so many at most, times a multiplier
+    "gemini_tiles": frozenset({"tile"}),  # as much for each 768-pixel tile
+    "gemini_resolution": frozenset(),  # by the media resolution that is asked for
+    "fixed": frozenset({"tokens"}),  # the same for any image
+}
 _ENTRY_KEYS = _FACT_KEYS | _TIER_KEYS | {"prices", "tiers"}
 
 
@@ -81,6 +94,14 @@ class DatedPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageRule:
+    """How a model's provider counts an image's tokens; `numbers` as IMAGE_RULES lists them for the kind."""
+
+    kind: str
+    numbers: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A model's entry as read; None and empty stand for what it does not say."""
 
@@ -96,6 +117,8 @@ class Entry:
     checked: date | None = None
     images_beyond_window: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
+    image_rule: ImageRule | None = None
+    same_as: str | None = None  # "provider/model", or a model of the same provider: that one's prices and facts
 
 
 def read_entry(where: str, value: object) -> Entry:
@@ -107,6 +130,8 @@ def read_entry(where: str, value: object) -> Entry:
     free = _chosen(where, tree, "free", ("true", "false")) == "true"
     if free and (_TIER_KEYS | {"prices", "tiers", "fees"}) & tree.keys():
         raise PriceError(f"{where} is free and has a price; either is allowed")
+    if "same_as" in tree and (_TIER_KEYS | {"prices", "tiers", "free"}) & tree.keys():
+        raise PriceError(f"{where} has same_as and a price; either is allowed")
     return Entry(
         blocks=(_free_block(),) if free else _blocks(where, tree),
         speeds=_factors(f"{where}.speeds", tree.get("speeds", {})),
@@ -115,11 +140,13 @@ def read_entry(where: str, value: object) -> Entry:
         aliases=_aliases(where, tree.get("aliases", [])),
         context_tokens=_tokens(where, tree, "context_tokens"),
         max_output_tokens=_tokens(where, tree, "max_output_tokens"),
-        tokenizer=_chosen(where, tree, "tokenizer", ("bytes", "claude")),
+        tokenizer=_chosen(where, tree, "tokenizer", TOKENIZERS),
         image_tokens=_tokens(where, tree, "image_tokens"),
         checked=_day(where, tree.get("checked")),
         images_beyond_window=_chosen(where, tree, "images_beyond_window", ("true", "false")) == "true",
         sources=_sources(where, tree.get("sources", {})),
+        image_rule=_image_rule(f"{where}.image_rule", tree.get("image_rule")),
+        same_as=_name(where, tree, "same_as"),
     )
 
 
@@ -207,6 +234,10 @@ def _filled(named: Mapping[Unit, int], parent: Rates) -> dict[Unit, int]:
     for unit, times in _FALLBACKS:
         if unit not in named:
             rates[unit] = max(parent.get(unit, 0), times * price)
+    if base := parent.get(Unit.INPUT):
+        for unit in _APART:
+            if unit in parent and unit not in named:
+                rates[unit] = -(-parent[unit] * price // base)  # as much dearer as the input
     return rates
 
 
@@ -285,6 +316,30 @@ def _sources(where: str, value: object) -> Mapping[str, str]:
     return value
 
 
+def _image_rule(where: str, value: object) -> ImageRule | None:
+    if value is None:
+        return None
+    tree = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(tree, Mapping) or tree.get("kind") not in IMAGE_RULES:
+        _refuse(where, value, "one of " + ", ".join(IMAGE_RULES) + ", as `kind` with its numbers")
+    kind = str(tree["kind"])
+    if tree.keys() - {"kind"} != IMAGE_RULES[kind]:
+        _refuse(where, value, f"{kind} with {', '.join(sorted(IMAGE_RULES[kind])) or 'no number'}")
+    return ImageRule(kind, {key: _plain_number(f"{where}.{key}", tree[key]) for key in sorted(IMAGE_RULES[kind])})
+
+
+def _plain_number(where: str, value: object) -> Decimal:
+    _factor(where, value)
+    return Decimal(str(value))
+
+
+def _name(where: str, tree: Mapping[str, object], key: str) -> str | None:
+    value = tree.get(key)
+    if value is not None and (not isinstance(value, str) or not value.strip("/")):
+        _refuse(f"{where}.{key}", value, "a model, or provider/model")
+    return None if value is None else str(value)
+
+
 def _tokens(where: str, tree: Mapping[str, object], key: str) -> int | None:
     value = tree.get(key)
     if value is None:
@@ -294,10 +349,10 @@ def _tokens(where: str, tree: Mapping[str, object], key: str) -> int | None:
     return int(value)
 
 
-def _chosen(where: str, tree: Mapping[str, object], key: str, allowed: tuple[str, str]) -> str | None:
+def _chosen(where: str, tree: Mapping[str, object], key: str, allowed: tuple[str, ...]) -> str | None:
     value = tree.get(key)
     if value is not None and value not in allowed:
-        _refuse(f"{where}.{key}", value, f"{allowed[0]} or {allowed[1]}")
+        _refuse(f"{where}.{key}", value, " or ".join(allowed))
     return None if value is None else str(value)
 
 

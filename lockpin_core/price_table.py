@@ -7,68 +7,28 @@ name stay the shipped model's, relative to its standard price. An entry for any 
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lockpin_core.errors import PriceError
-from lockpin_core.price_entry import ONE, STANDARD, DatedPrice, Entry, Factor, Rates, read_entry
-from lockpin_core.price_factors import in_force, largest, with_shipped
+from lockpin_core.price_entry import Entry, read_entry
+from lockpin_core.price_factors import largest
+from lockpin_core.price_names import nearest
+from lockpin_core.price_shelf import Model, Shelf, TermRules, joined, model_of, undated
 from lockpin_core.providers import read_files
 
-_SNAPSHOT = re.compile(r"(?P<id>.+?)-(?:(\d{4})-(\d{2})-(\d{2})|(\d{4})(\d{2})(\d{2}))")
-
-
-@dataclass(frozen=True, slots=True)
-class TermRules:
-    """How a vendor's words about tier and region become ours; the same for all its models."""
-
-    tier_names: Mapping[str, str] = field(default_factory=dict)  # {"fast": "priority"}; "unsaid": as if not said
-    unsaid_tiers: tuple[str, ...] = (STANDARD,)  # tiers that a request without a word may get
-    unsaid_geos: tuple[str, ...] = ()  # regions that a request without a word may be served in
-    dearest_geo: Factor = ONE  # of all the vendor's models: what a region costs where a model has no factor for any
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A priced model; None stands for what nobody has said."""
-
-    provider: str
-    id: str
-    prices: tuple[DatedPrice, ...]  # by `start`
-    context_tokens: int | None = None
-    max_output_tokens: int | None = None
-    tokenizer: str = "claude"  # "bytes": a byte is at most a token; "claude": 4/3 of the NFC bytes
-    image_tokens: int | None = None  # no image takes more
-    images_beyond_window: bool = False  # an image is billed as more tokens than it takes of the context window
-    speeds: Mapping[str, Factor] = field(default_factory=dict)
-    geos: Mapping[str, Factor] = field(default_factory=dict)
-    fees: Rates = field(default_factory=dict)  # picodollars a piece
-    rules: TermRules = TermRules()
-    user: bool = False  # from the user's configuration
-    checked: date | None = None
-
-    def price_at(self, at: datetime) -> DatedPrice:
-        """Give the prices in force at an instant; before the first date, the first."""
-        return in_force(self.prices, at)
-
-    def prices_between(self, at: datetime, until: datetime) -> list[DatedPrice]:
-        """Give all prices in force at some instant of a span."""
-        later = [price for price in self.prices if price.start is not None and at < price.start <= until]
-        return [self.price_at(at), *later]
+__all__ = ["Model", "PriceTable", "TermRules"]
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
     """Every priced model: the user's first, then the shipped ones."""
 
-    shipped: Mapping[str, Mapping[str, Model]]  # provider → id → model
-    _names: Mapping[str, Mapping[str, Model]]  # provider → shipped alias → model
-    _rules: Mapping[str, TermRules]
+    shipped: Mapping[str, Shelf]  # provider → its models by id
+    _from: Mapping[str, Sequence[str]]  # provider → the others whose models it resells at their price
     _user: Mapping[str, Entry]
     _aliases: Mapping[str, Mapping[str, str]]
     date: date  # the newest day on which a shipped price was checked
@@ -80,29 +40,32 @@ class PriceTable:
         folder: Path,
         user_pricing: Mapping[str, object] | None = None,
         aliases: Mapping[str, Mapping[str, str]] | None = None,
+        updates: Path | None = None,
     ) -> PriceTable:
-        """Read the shipped files and lay the user's entries over them.
+        """Index the shipped files and lay the user's entries over them; shipped entries are read when asked for.
 
-        `user_pricing` is the configuration's `pricing:`, scalars as text; `aliases` its `models:`.
-        Raises PriceError naming file, entry and what is allowed.
+        `user_pricing` is the configuration's `pricing:`, scalars as text; `aliases` its `models:`; `updates` the
+        folder that later prices were written to, which may not be there. Raises PriceError naming file, entry and
+        what is allowed.
         """
-        shipped: dict[str, dict[str, Model]] = {}
-        names: dict[str, dict[str, Model]] = {}
-        rules: dict[str, TermRules] = {}
+        shelves: dict[str, Shelf] = {}
+        sellers: dict[str, Sequence[str]] = {}
+        newer = dict(read_files(updates)) if updates is not None and any(updates.glob("*.yaml")) else {}
         for file, tree in read_files(folder):
-            provider = str(tree["provider"])
-            entries = _shipped_entries(file, tree.get("models", {}))
-            rules[provider] = _term_rules(file, tree, entries)
-            shipped[provider], names[provider] = _shipped_models(file, provider, entries, rules[provider])
+            shelf = shelves[str(tree["provider"])] = Shelf(file, tree, newer.get(file))
+            sellers[shelf.provider] = _sellers(file, tree)
         user = {key: read_entry(f"pricing.{key}", value) for key, value in (user_pricing or {}).items()}
-        checked = [model.checked for known in shipped.values() for model in known.values() if model.checked]
-        return cls(shipped, names, rules, user, aliases or {}, max(checked, default=date.min))
+        checked = [shelf.checked for shelf in shelves.values() if shelf.checked is not None]
+        table = cls(shelves, sellers, user, aliases or {}, max(checked, default=date.min))
+        table._check_user()
+        return table
 
     def find(self, provider: str, model: str, at: datetime | None = None) -> Model | None:
         """Find a model's prices by the name a call uses; None: nobody has named its price.
 
         Order: the user's exact id (also for a dated snapshot or shipped alias of it), the user's globs, the user's
-        alias, then the shipped id, alias and dated snapshot. A name that merely begins like a known one is unknown.
+        alias, then the shipped id, alias and dated snapshot, at the provider itself and then at those whose prices it
+        takes. A name that merely begins like a known one is unknown.
         """
         known = self._shipped_model(provider, model)
         target = self._aliases.get(provider, {}).get(model)
@@ -111,31 +74,68 @@ class PriceTable:
             return own
         return known if target is None else self._alias_target(provider, target)
 
-    def nearest(self, name: str, n: int = 3) -> list[str]:
-        """Suggest known names like this one."""
-        known = {key for key in self._user if "*" not in key}
-        for table in (*self.shipped.values(), *self._names.values()):
-            known |= table.keys()
-        return difflib.get_close_matches(name, sorted(known), n, 0.6)
+    def nearest(self, name: str, n: int = 3, provider: str | None = None) -> list[str]:
+        """Suggest known names like this one: the user's and this provider's, and where none is near, others'."""
+        own = [key for key in self._user if "*" not in key]
+        homes = [home for home in self._homes(provider) if home in self.shipped] if provider else []
+        first = [*own, *(name for home in homes for name in self._names_at(home))]
+        others = [name for home in self.shipped if home not in homes for name in self._names_at(home)]
+        return nearest(name, [first, others] if homes else [[*first, *others]], n)
 
-    def models(self) -> Sequence[Model]:
-        """List the user's models, then the shipped ones, by provider and id."""
-        own = [_model("", key, entry, TermRules(), user=True) for key, entry in sorted(self._user.items())]
-        return own + [models[key] for _, models in sorted(self.shipped.items()) for key in sorted(models)]
+    def own(self) -> Sequence[Model]:
+        """List the user's models."""
+        return [self._listed(key) for key in sorted(self._user)]
+
+    def models(self, provider: str | None = None) -> Sequence[Model]:
+        """List the user's models, then the shipped ones, by provider and id; of one provider where it is named.
+
+        This reads every entry: thousands. Raises PriceError at one that is wrong.
+        """
+        shelves = [shelf for name, shelf in sorted(self.shipped.items()) if provider in (None, name)]
+        found = (self._on_shelf(shelf, key) for shelf in shelves for key in sorted(shelf))
+        return [*self.own(), *(model for model in found if model is not None)]
+
+    def names(self) -> Sequence[tuple[str, str]]:
+        """List (provider, id) of every model, the user's first with no provider; reads no entry."""
+        shipped = [(name, key) for name, shelf in sorted(self.shipped.items()) for key in sorted(shelf)]
+        return [("", key) for key in sorted(self._user)] + shipped
+
+    def _names_at(self, provider: str) -> Iterator[str]:
+        shelf = self.shipped[provider]
+        yield from shelf
+        yield from shelf.names
+
+    def _listed(self, key: str) -> Model:
+        entry = self._user[key]
+        model = model_of("", key, entry, TermRules(), user=True)
+        target = self._same_as(key, entry)
+        return model if target is None else replace(joined(model, entry, target), provider="")
+
+    def _homes(self, provider: str) -> tuple[str, ...]:
+        return (provider, *self._from.get(provider, ()))
+
+    def _check_user(self) -> None:
+        """Raise PriceError for an entry of the user that is the same as a model nobody knows."""
+        for key, entry in self._user.items():
+            if entry.same_as is not None and self._same_as(key, entry) is None:
+                near = self.nearest(entry.same_as.rpartition("/")[2] or entry.same_as, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise PriceError(f"pricing.{key}.same_as is {entry.same_as!r}, which has no shipped price{hint}")
 
     def _user_model(self, provider: str, model: str, known: Model | None, *, is_alias: bool = False) -> Model | None:
         """Find the user's entry for a name; `known` is the shipped model of that name."""
-        base = known.id if known is not None else _undated(model)
+        base = known.id if known is not None else undated(model)
         if base is not None and base in self._user and model not in self._user and not is_alias:
             model = base
         key = model if model in self._user else self._glob(model)
         if key is None:
             return None
-        if known is not None:
-            return self._join(provider, key, known, model)
-        rules = self._rules.get(provider, TermRules())
         entry = self._user[key]
-        return _model(provider, model, entry, rules, user=True) if entry.blocks else None  # empty: no price
+        base_model = self._same_as(key, entry) or known
+        if base_model is not None:
+            return self._join(provider, key, base_model, model)
+        rules = self.shipped[provider].rules if provider in self.shipped else TermRules()
+        return model_of(provider, model, entry, rules, user=True) if entry.blocks else None  # empty: no price
 
     def _glob(self, model: str) -> str | None:
         globs = [key for key in self._user if "*" in key and fnmatchcase(model, key)]
@@ -145,110 +145,82 @@ class PriceTable:
         """Join the user's entry and a shipped model, once for each pair: there are only so many."""
         pair = (provider, key, known.provider, known.id)
         if pair not in self._joined:
-            own = _model(provider, key, self._user[key], known.rules, user=True)
-            self._joined[pair] = _joined(own, self._user[key], known)
-        joined = self._joined[pair]
-        return joined if joined.id == model else replace(joined, id=model)
+            own = model_of(provider, key, self._user[key], known.rules, user=True)
+            self._joined[pair] = joined(own, self._user[key], known)
+        found = self._joined[pair]
+        return found if found.id == model else replace(found, id=model)
+
+    def _same_as(self, key: str, entry: Entry) -> Model | None:
+        """Find the shipped model that an entry names with `same_as`."""
+        if entry.same_as is None:
+            return None
+        return self._target("", entry.same_as)
+
+    def _target(self, provider: str, name: str) -> Model | None:
+        """Find "provider/model", or a model of this provider, or of the only vendor that has one of that name."""
+        home, _, rest = name.partition("/")
+        if rest and home in self.shipped and (found := self._shipped_model(home, rest)) is not None:
+            return found
+        if (found := self._shipped_model(provider, name)) is not None:
+            return found
+        others = [model for home in self.shipped if (model := self._at_home(home, name)) is not None]
+        return others[0] if len(others) == 1 else self._of_maker(others)
+
+    def _of_maker(self, models: Sequence[Model]) -> Model | None:
+        """Of models of one name choose the maker's: of a vendor whose prices others take, and that takes nobody's."""
+        sellers = {seller for homes in self._from.values() for seller in homes}
+        found = [model for model in models if model.provider in sellers and not self._from.get(model.provider)]
+        return found[0] if len(found) == 1 else None
 
     def _alias_target(self, provider: str, target: str) -> Model | None:
-        known = self._shipped_model(provider, target)
-        if known is None:
-            others = [model for name in self.shipped if (model := self._shipped_model(name, target)) is not None]
-            known = others[0] if len(others) == 1 else None
+        known = self._target(provider, target)
         return self._user_model(provider, target, known) or known
 
-    def _shipped_model(self, provider: str, model: str) -> Model | None:
-        ids, names = self.shipped.get(provider, {}), self._names.get(provider, {})
-        found = ids.get(model) or names.get(model)
-        if found is None and (base := _undated(model)) is not None:
-            found = ids.get(base) or names.get(base)
-        return found
-
-
-def _undated(name: str) -> str | None:
-    """Take a snapshot's date off a name; None where there is none."""
-    match = _SNAPSHOT.fullmatch(name)
-    if match is None:
+    def _shipped_model(self, provider: str, name: str) -> Model | None:
+        """Find a shipped model: its own, or of those whose prices it takes, whose name may stand before the model's."""
+        if (own := self._at_home(provider, name)) is not None:
+            return own
+        for home in self._from.get(provider, ()):
+            found = self._at_home(home, name) or self._at_home(home, name.removeprefix(f"{home}/"))
+            if found is not None:
+                return self._resold(provider, found)
         return None
-    year, month, day = (int(part) for part in match.groups()[1:] if part is not None)
-    try:
-        date(year, month, day)
-    except ValueError:
-        return None
-    return match["id"]
+
+    def _resold(self, provider: str, model: Model) -> Model:
+        """Give another vendor's model the fees and regions of who sells it."""
+        pair = (provider, "", model.provider, model.id)
+        if pair not in self._joined:
+            shelf = self.shipped[provider]
+            fees = {fee: max(pico, model.fees.get(fee, 0)) for fee, pico in shelf.resale_fees.items()}
+            geo = largest([model.rules.dearest_geo, shelf.rules.dearest_geo])
+            unsaid = tuple(region for region in model.rules.unsaid_geos if region in shelf.rules.unsaid_geos)
+            rules = replace(model.rules, unsaid_geos=unsaid, dearest_geo=geo)
+            self._joined[pair] = replace(model, rules=rules, fees={**model.fees, **fees})
+        return self._joined[pair]
+
+    def _at_home(self, provider: str, name: str) -> Model | None:
+        shelf = self.shipped.get(provider)
+        key = shelf.known(name) if shelf is not None else None
+        return None if shelf is None or key is None else self._on_shelf(shelf, key)
+
+    def _on_shelf(self, shelf: Shelf, key: str) -> Model | None:
+        entry = shelf.entry(key)
+        if entry.same_as is None:
+            return shelf.get(key)
+        home, _, name = entry.same_as.partition("/")
+        maker = self.shipped.get(home)
+        target = maker.get(maker.known(name) or "") if maker is not None else None  # no twin of a twin
+        if target is None:
+            raise PriceError(f"{shelf.file}: {key} is the same as {entry.same_as}, which has no price")
+        pair = (shelf.provider, key, target.provider, target.id)
+        if pair not in self._joined:
+            own = model_of(shelf.provider, key, entry, shelf.rules)
+            self._joined[pair] = replace(joined(own, entry, target), rules=shelf.rules)
+        return self._joined[pair]
 
 
-def _shipped_entries(file: str, models: object) -> dict[str, Entry]:
-    if not isinstance(models, dict):
-        raise PriceError(f"{file}: models is {models!r}; a mapping of entries is allowed")
-    entries = {key: read_entry(f"{file}: {key}", value) for key, value in models.items()}
-    return {key: entry for key, entry in entries.items() if entry.blocks}  # no price: unknown, not free
-
-
-def _shipped_models(
-    file: str, provider: str, entries: Mapping[str, Entry], rules: TermRules
-) -> tuple[dict[str, Model], dict[str, Model]]:
-    ids: dict[str, Model] = {}
-    names: dict[str, Model] = {}
-    for key, entry in entries.items():
-        if entry.checked is None or not entry.sources:
-            raise PriceError(f"{file}: {key} must say when it was checked and its sources")
-        ids[key] = _model(provider, key, entry, rules)
-        for alias in entry.aliases:
-            if names.setdefault(alias, ids[key]) is not ids[key]:
-                raise PriceError(f"{file}: {key} and {names[alias].id} share the alias {alias}")
-    clash = ids.keys() & names.keys()
-    if clash:
-        raise PriceError(f"{file}: {min(clash)} is both a model and an alias")
-    return ids, names
-
-
-def _joined(own: Model, entry: Entry, known: Model) -> Model:
-    """Lay a user's model over the shipped one of its name: what the entry leaves out is the shipped model's.
-
-    Prices and fees are the entry's alone where it has prices; bands, tiers, speeds and regions that it does not name
-    are the shipped ones, as factors of its prices.
-    """
-    return replace(
-        known,
-        provider=own.provider,
-        id=own.id,
-        prices=with_shipped(own.prices, known.prices) if own.prices else known.prices,
-        speeds={**known.speeds, **own.speeds},
-        geos={**known.geos, **own.geos},
-        fees=own.fees if own.prices else {**known.fees, **own.fees},
-        context_tokens=own.context_tokens or known.context_tokens,
-        max_output_tokens=own.max_output_tokens or known.max_output_tokens,
-        tokenizer=entry.tokenizer or known.tokenizer,
-        image_tokens=known.image_tokens if own.image_tokens is None else own.image_tokens,
-        images_beyond_window=own.images_beyond_window or known.images_beyond_window,
-        user=True,
-        checked=own.checked if own.prices else known.checked,
-    )
-
-
-def _model(provider: str, key: str, entry: Entry, rules: TermRules, *, user: bool = False) -> Model:
-    return Model(
-        provider=provider,
-        id=key,
-        prices=entry.blocks,
-        context_tokens=entry.context_tokens,
-        max_output_tokens=entry.max_output_tokens,
-        tokenizer=entry.tokenizer or "claude",
-        image_tokens=entry.image_tokens,
-        images_beyond_window=entry.images_beyond_window,
-        speeds=entry.speeds,
-        geos=entry.geos,
-        fees=entry.fees,
-        rules=rules,
-        user=user,
-        checked=entry.checked,
-    )
-
-
-def _term_rules(file: str, tree: Mapping[str, object], entries: Mapping[str, Entry]) -> TermRules:
-    names, tiers, geos = tree.get("tier_names", {}), tree.get("unsaid_tiers", [STANDARD]), tree.get("unsaid_geos", [])
-    if not isinstance(names, dict) or not isinstance(tiers, list) or not isinstance(geos, list):
-        raise PriceError(f"{file}: tier_names must be a mapping, unsaid_tiers and unsaid_geos lists")
-    dearest = largest(factor for entry in entries.values() for factor in entry.geos.values())
-    return TermRules(names, tuple(tiers), tuple(geos), dearest)
+def _sellers(file: str, tree: Mapping[str, object]) -> Sequence[str]:
+    listed = tree.get("prices_from", [])
+    if not isinstance(listed, list):
+        raise PriceError(f"{file}: prices_from is {listed!r}; a list of providers is allowed")
+    return tuple(str(name) for name in listed)

@@ -31,6 +31,7 @@ _KEYS = frozenset(
             "output_settable",
             "deployments",
             "plan",
+            "price_cap",
             "prompt_first",
             "prices_from",
             "resale_fees",
@@ -94,6 +95,7 @@ class Provider:
     output_beside_limit: bool = False  # reasoning is billed beside the output limit
     deployments: bool = False  # what stands for the model is a name that the customer chose
     plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
+    price_cap: bool = False  # a request can say what it may cost at most (`provider.max_price`), and must: prices vary
     prompt_first: bool = False  # the first event of a stream states the whole prompt as it will be billed
 
     def route(self, method: str, path: str) -> Route:
@@ -350,6 +352,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         output_settable=_choice(file, tree, "output_settable", ("true", "false")) == "true",
         output_beside_limit=_choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
         plan=_choice(file, tree, "plan", ("false", "true")) == "true",
+        price_cap=_choice(file, tree, "price_cap", ("false", "true")) == "true",
         prompt_first=_choice(file, tree, "prompt_first", ("false", "true")) == "true",
         deployments=_choice(file, tree, "deployments", ("false", "true")) == "true",
     )

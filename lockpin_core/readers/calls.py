@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lockpin_core.budgets import Budget, Standing
+from lockpin_core.clock import stamp
 from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow, Correction
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
 from lockpin_core.receipt import ReceiptFacts, receipt
-from lockpin_core.refusals import stamp
 from lockpin_core.windows import LIFETIME, Window
 
 FIELDS = (

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockpin_core.clock import instant
+from lockpin_core.clock import instant, stamp
 from lockpin_core.ledger.definitions import budget_of
 from lockpin_core.ledger.reader import Event
 from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
 from lockpin_core.readers.rulebook import line, rhythm
-from lockpin_core.refusals import stamp
 from lockpin_core.windows import Window, named
 
 FIELDS = ("at", "who", "code", "what", "loosens", "task", "data")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from lockpin_core.clock import stamp
 from lockpin_core.ledger.reader import OpenHold
 from lockpin_core.ledger.summaries import Total
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import dollars
-from lockpin_core.refusals import stamp
 
 COUNTS = (
     *("calls", "refused", "uncapped", "estimated_calls"),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from decimal import ROUND_DOWN, Decimal
 
 from lockpin_core.budgets import Standing
+from lockpin_core.clock import stamp
 from lockpin_core.readers.figures import dollars
-from lockpin_core.refusals import stamp
 from lockpin_core.windows import shown
 
 FIELDS = (

@@ -102,7 +102,9 @@ def test_an_own_tokenizer_counts_without_asking():
     text = "The quick brown fox jumps over the lazy dog"
     endpoint = Endpoint()
 
-    found = counted(Counts(endpoint), priced(body(messages=[{"role": "user", "content": text}]), "openai", "o200k_base"))
+    found = counted(
+        Counts(endpoint), priced(body(messages=[{"role": "user", "content": text}]), "openai", "o200k_base")
+    )
 
     assert found == 9 + 2 + 3 + 6 + 500 + 10
     assert endpoint.asked == []

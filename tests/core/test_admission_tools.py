@@ -87,3 +87,21 @@ def test_less_output_is_tried_once_the_tools_are_as_few_as_they_can_be():
     assert told["max_tool_calls"] == 1
     assert 4096 <= told["max_output_tokens"] < 32_000
     assert Money.parse("0.2499").nano < most(decision) <= Money.parse("0.25").nano
+
+
+def test_a_host_that_may_serve_at_dearer_prices_is_told_what_the_call_is_held_at():
+    pricing = {"some/model": {"input": "1.5", "output": "5.25", "max_output_tokens": "50000", "context_tokens": "9000"}}
+    told = {"model": "some/model", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 100}
+
+    capped = Desk(config("5", pricing=pricing)).ask(told, provider="openrouter", path="/api/v1/chat/completions")
+    free = Desk(config(pricing=pricing)).ask(told, provider="openrouter", path="/api/v1/chat/completions")
+
+    assert json.loads(capped.body) == told | {
+        "provider": {"max_price": {"prompt": 1.5, "completion": 5.25, "request": 0}}
+    }
+    assert capped.body.endswith(json.dumps(told)[1:].encode())
+    assert free.body is None
+
+
+def test_a_host_with_one_price_is_told_nothing():
+    assert Desk(config("5")).ask(body()).body is None

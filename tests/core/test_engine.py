@@ -438,7 +438,11 @@ class Blind(MemoryLedger):
         return failed
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
-        return super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn) if self.holds else self.look(call.payers, "", "", rules)
+        return (
+            super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+            if self.holds
+            else self.look(call.payers, "", "", rules)
+        )
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -1,9 +1,10 @@
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
 from lockpin_core.errors import PriceError
-from lockpin_core.price_entry import read_entry
+from lockpin_core.price_entry import ImageRule, read_entry
 from lockpin_core.usage import Unit
 
 
@@ -66,6 +67,36 @@ def test_a_band_begins_after_its_threshold_or_at_it():
     assert [base_rates(gte, prompt=n)[Unit.INPUT] for n in (199_999, 200_000)] == [1_000_000, 2_000_000]
 
 
+def test_a_dearer_tier_or_band_that_leaves_out_the_price_of_sound_and_pictures_has_it_as_much_dearer():
+    entry = {"input": "1", "output": "2", "audio_in": "3", "audio_out": "5", "image_out": "30"}
+    entry |= {
+        "tiers": {"priority": {"input": "1.8"}, "flex": {"input": "0.5"}},
+        "above": [{"tokens": "9", "input": "2"}],
+    }
+
+    dear, cheap, long = base_rates(entry, "priority"), base_rates(entry, "flex"), base_rates(entry, prompt=10)
+
+    assert [dear[unit] for unit in (Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT)] == [
+        5_400_000,
+        9_000_000,
+        54_000_000,
+    ]
+    assert [cheap[unit] for unit in (Unit.AUDIO_IN, Unit.IMAGE_OUT)] == [3_000_000, 30_000_000]
+    assert long[Unit.AUDIO_IN] == 6_000_000
+
+
+def test_an_image_rule_is_a_kind_with_its_numbers():
+    tiles = read_entry("m", {"image_rule": {"kind": "openai_tiles", "base": "85", "tile": "170"}}).image_rule
+    patches = read_entry(
+        "m", {"image_rule": {"kind": "openai_patches", "multiplier": "1.62", "patches": "9"}}
+    ).image_rule
+
+    assert (tiles.kind, tiles.numbers) == ("openai_tiles", {"base": 85, "tile": 170})
+    assert patches.numbers["multiplier"] == Decimal("1.62")
+    assert read_entry("m", {"image_rule": "anthropic"}).image_rule == ImageRule("anthropic")
+    assert read_entry("m", {}).image_rule is None
+
+
 def test_d25_an_empty_entry_is_no_price():
     assert read_entry("m", {}).blocks == ()
     assert read_entry("m", "").blocks == ()
@@ -123,7 +154,10 @@ def test_dates_factors_and_fees():
         ({"above": [{"input": "1"}]}, "m.above[0] has no `tokens`"),
         ({"above": [{"tokens": "2"}, {"tokens": "2"}]}, "in order of `tokens`"),
         ({"above": [{"tokens": "2", "op": "ge"}]}, "m.above[0].op is 'ge'; gt or gte"),
-        ({"fees": {"coffee": "1"}}, "m.fees is 'coffee'; one of request, web_search"),
+        (
+            {"fees": {"coffee": "1"}},
+            "m.fees is 'coffee'; one of code_session, file_search, maps, maps_prompt, request, search_prompt, web_search",
+        ),
         ({"fees": "1"}, "m.fees is '1'; a mapping of fees"),
         ({"fees": {"web_search": "x"}}, "m.fees.web_search is 'x'"),
         ({"geo": "us"}, "m.geo is 'us'; a mapping of factors"),
@@ -133,6 +167,14 @@ def test_dates_factors_and_fees():
         ({"max_output_tokens": "-5"}, "m.max_output_tokens is '-5'"),
         ({"tokenizer": "bpe"}, "m.tokenizer is 'bpe'; bytes or claude"),
         ({"checked": "today"}, "m.checked is 'today'; a date"),
+        ({"image_rule": "mosaic"}, "m.image_rule is 'mosaic'; one of anthropic, anthropic_large, openai_tiles"),
+        ({"image_rule": ["anthropic"]}, "m.image_rule is ['anthropic']; one of anthropic"),
+        ({"image_rule": "openai_tiles"}, "m.image_rule is 'openai_tiles'; openai_tiles with base, tile is allowed"),
+        ({"image_rule": {"kind": "anthropic", "tile": "1"}}, "anthropic with no number is allowed"),
+        ({"image_rule": {"kind": "fixed", "tokens": "x"}}, "m.image_rule.tokens is 'x'"),
+        ({"same_as": "/"}, "m.same_as is '/'; a model, or provider/model is allowed"),
+        ({"same_as": "gpt-5", "input": "1"}, "m has same_as and a price; either is allowed"),
+        ({"same_as": "gpt-5", "free": "true"}, "m has same_as and a price; either is allowed"),
     ],
 )
 def test_a_bad_entry_is_named_with_what_is_allowed(entry, said):

@@ -38,6 +38,146 @@ def test_a_name_finds_its_model(provider, name, model):
 
 
 @pytest.mark.parametrize(
+    ("provider", "name", "home", "model"),
+    [
+        ("chatgpt", "gpt-5.3-codex", "openai", "gpt-5.3-codex"),
+        ("claude_aws", "claude-opus-5-5-20261001", "anthropic", "claude-opus-5-5"),
+        ("claude_google", "claude-haiku-5-5", "anthropic", "claude-haiku-5-5"),
+        ("azure", "gpt-6-cyber", "openai", "gpt-6-cyber"),
+        ("azure", "gpt-5.5", "azure", "gpt-5.5"),
+        ("azure_regional", "gpt-5.5", "azure", "gpt-5.5"),
+        ("kimi", "kimi-k3", "moonshot", "kimi-k3"),
+        ("cloudflare_gateway", "openai/gpt-5.5", "openai", "gpt-5.5"),
+        ("cloudflare_gateway", "anthropic/claude-opus-5", "anthropic", "claude-opus-5"),
+        ("vertex", "gemini-2.5-pro", "vertex", "gemini-2.5-pro"),
+        ("vertex", "google/gemini-3.8-flash", "vertex", "gemini-3.8-flash"),
+        ("vertex", "claude-opus-5@default", "vertex", "claude-opus-5"),
+        ("vertex", "claude-opus-5@20260724", "vertex", "claude-opus-5"),
+        ("gemini", "models/gemini-2.5-pro", "gemini", "gemini-2.5-pro"),
+        ("fireworks", "accounts/fireworks/models/glm-5p3", "fireworks", "glm-5p3"),
+        ("azure", "gpt-4o-2024-08-06", "azure", "gpt-4o"),
+        ("azure", "gpt-4o-2024-05-13", "azure", "gpt-4o-2024-05-13"),
+        ("bedrock", "us.anthropic.claude-opus-5", "bedrock", "anthropic.claude-opus-5"),
+        ("bedrock", "global.anthropic.claude-opus-5", "bedrock", "global.anthropic.claude-opus-5"),
+        ("huggingface", "openai/gpt-oss-120b:groq", "huggingface", "openai/gpt-oss-120b:groq"),
+        ("openrouter", "anthropic/claude-opus-5.5", "openrouter", "anthropic/claude-opus-5.5"),
+    ],
+)
+def test_a_name_finds_its_model_at_the_vendor_or_at_who_sets_its_price(provider, name, home, model):
+    found = SHIPPED.find(provider, name, AT)
+
+    assert found is not None
+    assert (found.provider, found.id) == (home, model)
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [
+        ("gemini", "gemini-3.8-flash-lite"),
+        ("gemini", "gemini-2.5-flash-lite-xyz"),
+        ("gemini", "gemma-3-27b-it"),
+        ("gemini", "gpt-5.5"),
+        ("xai", "grok-4.70"),
+        ("deepseek", "deepseek-chat"),
+        ("deepseek", "deepseek-reasoner"),
+        ("azure", "my-gpt5-deployment"),
+        ("azure", "prod-gpt-4o"),
+        ("azure", "model-router"),
+        ("openrouter", "openai/gpt-5.5:online"),
+        ("openrouter", "deepseek/deepseek-r1:free"),
+        ("openrouter", "openrouter/auto"),
+        ("huggingface", "openai/gpt-oss-120b"),
+        ("huggingface", "openai/gpt-oss-120b:fastest"),
+        ("cloudflare_gateway", "workers-ai/@cf/meta/llama"),
+        ("cloudflare_gateway", "azure/gpt-5.5"),
+        ("bedrock", "claude-opus-9"),
+        ("bedrock", "arn:aws:bedrock:us-east-1:1:application-inference-profile/x"),
+        ("perplexity", "sonar-pro"),
+        ("chatgpt", "auto"),
+        ("kimi", "kimi-for-coding"),
+        ("github_models", "gpt-4o"),
+    ],
+)
+def test_what_nobody_has_priced_is_unknown_at_every_vendor(provider, name):
+    assert SHIPPED.find(provider, name, AT) is None
+
+
+def test_who_resells_a_model_sets_its_own_fees_and_regions():
+    own, resold = SHIPPED.find("openai", "gpt-5-search-api"), SHIPPED.find("azure", "gpt-5-search-api")
+    claude, on_azure = SHIPPED.find("claude_aws", "claude-opus-5"), SHIPPED.find("azure_regional", "claude-3-opus")
+
+    assert (own.fees[Unit.WEB_SEARCH], resold.fees[Unit.WEB_SEARCH]) == (10_000_000_000, 14_000_000_000)
+    assert resold.prices == own.prices
+    assert (claude.rules.unsaid_geos, on_azure.rules.unsaid_geos) == (("us",), ())
+
+
+def test_a_name_that_is_the_same_as_another_has_its_prices_and_facts():
+    pricing = {
+        "my-gpt5": {"same_as": "azure/gpt-5.5"},
+        "team-*": {"same_as": "gemini-2.5-pro", "max_output_tokens": "9"},
+    }
+    table = PriceTable.load(shipped_dir(), pricing)
+    twin, model = table.find("azure", "my-gpt5", AT), SHIPPED.find("azure", "gpt-5.5", AT)
+    glob = table.find("openrouter", "team-blue", AT)
+
+    assert (twin.id, twin.prices, twin.fees, twin.geos, twin.context_tokens) == (
+        "my-gpt5",
+        model.prices,
+        model.fees,
+        model.geos,
+        model.context_tokens,
+    )
+    assert (twin.rules, twin.tokenizer, twin.user) == (model.rules, model.tokenizer, True)
+    assert (glob.id, glob.max_output_tokens) == ("team-blue", 9)
+    assert glob.prices == SHIPPED.find("gemini", "gemini-2.5-pro").prices
+    assert [m.prices for m in table.own()] == [model.prices, glob.prices]
+
+
+def test_a_factor_can_say_that_a_deployment_is_a_global_one():
+    table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"geo": {"data_zone": "1"}}})
+
+    assert table.find("azure", "gpt-5.5", AT).geos["data_zone"] == (1, 1)
+    assert SHIPPED.find("azure", "gpt-5.5", AT).geos["data_zone"] == (11, 10)
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [("azure/gpt-55", "; did you mean gpt-5.5?"), ("gpt-55x", "; did you mean gpt-5.5?"), ("zzzzzzzzz", "")],
+)
+def test_a_name_that_is_the_same_as_nothing_is_an_error(target, hint):
+    with pytest.raises(PriceError) as caught:
+        PriceTable.load(shipped_dir(), {"mine": {"same_as": target}})
+
+    assert str(caught.value) == f"pricing.mine.same_as is '{target}', which has no shipped price{hint}"
+
+
+def test_a_shipped_entry_that_is_the_same_as_nothing_or_itself_is_an_error(tmp_path: Path):
+    for target in ("q/n", "p/m"):
+        (tmp_path / "p.yaml").write_text(entry(f"  m: {{same_as: {target}, {SOURCED}}}"))
+
+        with pytest.raises(PriceError, match=rf"p\.yaml: m is the same as {target}, which has no price"):
+            PriceTable.load(tmp_path).models()
+
+
+def test_a_bad_list_of_sellers_is_named(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text("provider: p\nbase: https://p\nhosts: [p]\nprices_from: q\n")
+
+    with pytest.raises(PriceError, match=r"p\.yaml: prices_from is 'q'; a list of providers"):
+        PriceTable.load(tmp_path)
+
+
+def test_every_seller_and_twin_that_the_files_name_exists():
+    assert {seller for sellers in SHIPPED._from.values() for seller in sellers} <= SHIPPED.shipped.keys()
+    assert all(SHIPPED.find(provider, name) is not None for provider, name in SHIPPED.names())
+
+
+def test_a_start_reads_no_entry():
+    table = PriceTable.load(shipped_dir())
+
+    assert not any(shelf._entries for shelf in table.shipped.values())
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "claude-opus-4-10",
@@ -133,9 +273,9 @@ def test_a_users_entry_behind_an_alias_keeps_the_shipped_factors_of_another_vend
     table = PriceTable.load(shipped_dir(), {"gpt-5.5": {"input": "2", "output": "8"}}, aliases)
     model = table.find("azure", "my-deployment", AT)
 
-    assert (model.provider, model.context_tokens, model.geos["us"]) == ("azure", 1_050_000, (11, 10))
+    assert (model.provider, model.context_tokens, model.geos["data_zone"]) == ("azure", 1_050_000, (11, 10))
     assert "priority" in model.price_at(AT).tiers
-    assert model.rules == SHIPPED.find("openai", "gpt-5.5").rules
+    assert model.rules == SHIPPED.find("azure", "gpt-5.5").rules
 
 
 def test_a_users_facts_alone_change_the_facts_and_not_the_price():
@@ -144,7 +284,7 @@ def test_a_users_facts_alone_change_the_facts_and_not_the_price():
 
     assert model.max_output_tokens == 100
     assert model.prices == SHIPPED.find("openai", "gpt-4o", AT).prices
-    assert (model.tokenizer, model.fees) == ("bytes", {Unit.WEB_SEARCH: 10_000_000_000})
+    assert (model.tokenizer, model.fees[Unit.WEB_SEARCH]) == ("o200k_base", 10_000_000_000)
 
 
 def test_a_users_factors_and_fees_alone_are_laid_over_the_shipped_ones():
@@ -153,13 +293,26 @@ def test_a_users_factors_and_fees_alone_are_laid_over_the_shipped_ones():
 
     assert model.prices == SHIPPED.find("openai", "gpt-5.5", AT).prices
     assert (model.geos["eu"], model.geos["us"]) == ((6, 5), (11, 10))
-    assert model.fees == {Unit.WEB_SEARCH: 20_000_000_000}
+    assert (model.fees[Unit.WEB_SEARCH], model.fees[Unit.FILE_SEARCH]) == (20_000_000_000, 2_500_000_000)
 
 
 def test_free_globs_are_free():
     table = PriceTable.load(shipped_dir(), {"local/*": {"free": "true"}})
 
     assert set(table.find("openai", "local/llama").prices[0].tiers["standard"].band(0).rates.values()) == {0}
+
+
+def test_models_that_no_source_calls_free_are_so_when_the_user_says_it():
+    table = PriceTable.load(shipped_dir(), {"*:free": {"free": "true"}})
+
+    assert found("openrouter", "deepseek/deepseek-r1:free") is None
+    assert set(
+        table.find("openrouter", "deepseek/deepseek-r1:free").prices[0].tiers["standard"].band(0).rates.values()
+    ) == {0}
+    assert (
+        table.find("openrouter", "deepseek/deepseek-r1").prices
+        == SHIPPED.find("openrouter", "deepseek/deepseek-r1").prices
+    )
 
 
 def test_an_alias_finds_the_priced_model_also_at_another_vendor():
@@ -202,9 +355,33 @@ def test_no_gpt_with_a_window_of_a_million_has_one_price_for_all_prompts():
 
 
 def test_shipped_models_are_bounded_by_a_byte_rule_of_their_family():
-    rules = {(model.provider, model.tokenizer) for model in SHIPPED.models()}
+    def rules(provider: str) -> set[str]:
+        return {model.tokenizer for model in SHIPPED.models(provider)}
 
-    assert rules == {("anthropic", "claude"), ("openai", "bytes")}
+    assert rules("anthropic") == rules("gemini") == rules("vertex") == rules("xai") == rules("moonshot") == {"claude"}
+    assert rules("openai") == {"o200k_base", "cl100k_base", "bytes"}
+    assert rules("deepseek") == {"bytes"}
+    assert rules("qwen") == {"claude", "bytes"}
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer"),
+    [
+        ("gpt-4o", "o200k_base"),
+        ("gpt-5", "o200k_base"),
+        ("gpt-6.1-sol", "o200k_base"),
+        ("o3", "o200k_base"),
+        ("gpt-4", "cl100k_base"),
+        ("gpt-4-turbo", "cl100k_base"),
+        ("gpt-3.5-turbo", "cl100k_base"),
+        ("gpt-3.5-turbo-instruct", "cl100k_base"),
+        ("davinci-002", "cl100k_base"),
+        ("text-embedding-3-small", "cl100k_base"),
+        ("gpt-image-1", "bytes"),
+    ],
+)
+def test_an_openai_model_has_its_tokenizer(name, tokenizer):
+    assert SHIPPED.find("openai", name).tokenizer == tokenizer
 
 
 def test_an_earlier_price_serves_earlier_receipts():
@@ -253,7 +430,7 @@ def test_a_bad_shipped_entry_is_named(tmp_path: Path, text, said):
     (tmp_path / "p.yaml").write_text(entry(text))
 
     with pytest.raises(PriceError) as caught:
-        PriceTable.load(tmp_path)
+        PriceTable.load(tmp_path).models()
 
     assert said in str(caught.value)
 

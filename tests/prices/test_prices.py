@@ -11,6 +11,7 @@ from lockpin_core.errors import UnpricedError
 from lockpin_core.money import ZERO, Money
 from lockpin_core.prices import PriceTable, max_output_fitting, price, quote, rates_text, shipped_dir
 from lockpin_core.usage import CACHE_WRITES, Unit, output_tokens, prompt_tokens
+from lockpin_core.wire.openai_usage import normalised
 
 AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
 TABLE = PriceTable.load(shipped_dir())
@@ -82,6 +83,21 @@ def test_d02_cache_reads_stand_beside_the_input():
     assert dollars(model, {I: 19, R: 39_000, O: 100}) == "0.013257"
 
 
+def test_d03_reads_and_writes_inside_the_prompt_are_both_taken_out_of_it():
+    model = own({"input": "3", "cache_read": "0.30", "cache_write": {"5m": "3.75"}, "output": "15"})
+    details = {"cached_tokens": 500, "cache_write_tokens": 300}
+    usage = {"prompt_tokens": 2_000, "completion_tokens": 0, "prompt_tokens_details": details}
+
+    assert dollars(model, normalised(usage, marked_writes=True)) == "0.004875"
+
+
+def test_d04_who_caches_best_pays_least():
+    model = own({"input": "1", "cache_read": "0.10", "output": "5"})
+    usage = {"prompt_tokens": 17_111, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 17_102}}
+
+    assert dollars(model, normalised(usage)) == "0.0017192"
+
+
 def test_d05_hour_writes_cost_more_than_five_minute_writes():
     model = own({"input": "5", "cache_write": {"5m": "6.25", "1h": "10"}})
 
@@ -94,6 +110,13 @@ def test_d08_past_the_threshold_the_whole_request_takes_the_long_rate():
 
     assert dollars(model, {I: 250_000, O: 1_000}) == "1.5225"
     assert dollars(model, {I: 200_000, O: 1_000}) == "0.615"
+
+
+def test_d10_exactly_at_the_threshold_is_the_base_rate():
+    model = TABLE.find("gemini", "gemini-2.5-pro", AT)
+
+    assert dollars(model, {I: 200_000, O: 10}) == "0.2501"
+    assert dollars(model, {I: 200_001, O: 10}) == "0.5001525"
 
 
 def test_d11_flex_is_its_own_price():
@@ -267,70 +290,64 @@ def test_receipts_carry_the_rates_of_the_settlement():
 
 
 PRICED = PriceTable.load(shipped_dir(), {"*": {"input": "3", "cache_read": "0.3", "output": "7"}})
-MODELS = [*TABLE.models(), *(PRICED.find(model.provider, model.id) for model in TABLE.models())]
+MODELS = [*TABLE.models(), *(PRICED.find(provider, name) for provider, name in TABLE.names())]
 CHEAP = {"standard", "flex", "batch"}
-ASKED = {
-    "openai": {
-        None: ("default", "priority", None, "standard"),
-        "auto": ("default", "fast", None),
-        "default": ("default", None, "scale"),
-        "flex": ("flex", "default", None),
-        "priority": ("priority", "fast", "default"),
-        "ultrafast": ("ultrafast", "default", "whatever"),
-        "whatever": ("default", "flex", "priority", "ultrafast", "whatever"),
-    },
-    "anthropic": {
-        None: ("standard", "priority", None),
-        "auto": ("standard", "priority"),
-        "standard_only": ("standard",),
-    },
-}
-ASKED_WITHOUT_A_DEARER_TIER = {
-    None: ("default", None, "standard"),
-    "auto": ("default", "scale", None),
-    "default": ("default", None),
-    "flex": ("flex", "default"),
-}
-PROMPT = (I, R, W5, W1, W30, W12)
+PROMPT = (I, R, W5, W1, W30, W12, Unit.AUDIO_IN, Unit.IMAGE_IN)
+OUTPUT = (O, Unit.AUDIO_OUT, Unit.IMAGE_OUT)
 
 
 def words(model):
-    """List the tiers that may be asked for, with the ones that a reply may then state."""
-    is_dearer = all(dated.tiers.keys() - CHEAP for dated in model.prices)
-    return ASKED[model.provider] if is_dearer or model.provider == "anthropic" else ASKED_WITHOUT_A_DEARER_TIER
+    """List the tiers that may be asked for, with the words that a reply may then state."""
+    tiers = set.intersection(*({*dated.tiers} for dated in model.prices))
+    plain = [None, "standard", *(word for word, name in model.rules.tier_names.items() if name == "standard")]
+    unsaid = [*plain, *({*model.rules.unsaid_tiers} & tiers)]
+    asked = {None: unsaid}
+    for word, name in model.rules.tier_names.items():
+        asked[word] = {"unsaid": unsaid, "standard": plain}.get(name, [*plain, name] if name in tiers else None)
+    asked |= {name: [*plain, name] for name in tiers}
+    if all({*dated.tiers} - CHEAP for dated in model.prices):
+        asked["whatever"] = [*plain, *tiers, "whatever"]
+    return {word: stated for word, stated in asked.items() if stated is not None}
+
+
+def priced_units(model, units):
+    bands = [band for dated in model.prices for tier in dated.tiers.values() for band in tier.bands]
+    return [unit for unit in units if all(unit in band.rates for band in bands)]
 
 
 @st.composite
 def calls(draw):
     """A model, what was asked and stated, a ceiling, and usage within it."""
     model = draw(st.sampled_from(MODELS))
-    usage = {unit: draw(st.integers(0, 400_000)) for unit in PROMPT} | {O: draw(st.integers(0, 200_000))}
-    usage[Unit.WEB_SEARCH] = draw(st.integers(0, 3)) if Unit.WEB_SEARCH in model.fees else 0
+    usage = {unit: draw(st.integers(0, 400_000)) for unit in priced_units(model, PROMPT)}
+    usage |= {unit: draw(st.integers(0, 200_000)) for unit in priced_units(model, OUTPUT)}
+    fees = {unit: draw(st.integers(0, 3)) for unit in model.fees}
+    spare = draw(st.integers(0, 10)) if O in usage else 0
     limits = Ceiling(
         prompt_tokens(usage) + draw(st.integers(0, 300_000)),
-        output_tokens(usage) + draw(st.integers(0, 10)),
-        frozenset(unit for unit in PROMPT if usage[unit]) | {I},
-        frozenset({O}),
-        {Unit.WEB_SEARCH: usage[Unit.WEB_SEARCH]},
+        output_tokens(usage) + spare,
+        frozenset(unit for unit in PROMPT if usage.get(unit)) | {I},
+        frozenset(unit for unit in OUTPUT if usage.get(unit)) | {O},
+        {unit: count + draw(st.integers(0, 2)) for unit, count in fees.items()},
     )
-    tier = draw(st.sampled_from(sorted(words(model), key=str)))
+    known = words(model)
+    tier = draw(st.sampled_from(sorted(known, key=str)))
     speed = draw(st.sampled_from([None, "fast"])) if model.speeds else None
-    geo = draw(st.sampled_from([None, "us", "global"])) if model.provider == "anthropic" else None
+    geo = draw(st.sampled_from([None, "us", "global"])) if model.rules.unsaid_geos else None
     asked = Terms(tier, speed, geo)
+    unsaid = [None, "global", "not_available", *model.rules.unsaid_geos]
     stated = Terms(
-        draw(st.sampled_from(words(model)[tier])),
+        draw(st.sampled_from(known[tier])),
         draw(st.sampled_from([None, "standard", "fast"])) if speed else None,
-        draw(st.sampled_from([geo, "us", "global", "not_available"]))
-        if geo is None and model.geos and model.provider == "anthropic"
-        else geo,
+        geo or draw(st.sampled_from(unsaid)),
     )
-    host = draw(st.sampled_from([None, "us", "jp", "fedramp"])) if model.provider == "openai" else None
+    host = draw(st.sampled_from([None, "us", "jp", "fedramp", "regional", "data_zone", "unlisted"]))
     seconds = draw(st.integers(0, 3_600))
     at = draw(st.sampled_from([AT, *(d.start - timedelta(minutes=30) for d in model.prices if d.start)]))
-    return model, limits, usage, asked, stated, host, at, at + timedelta(seconds=seconds)
+    return model, limits, usage | fees, asked, stated, host, at, at + timedelta(seconds=seconds)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(calls())
 def test_no_usage_within_the_ceiling_costs_more_than_the_quote(call):
     model, limits, usage, asked, stated, host, at, end = call

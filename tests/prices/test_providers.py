@@ -170,7 +170,8 @@ def test_an_upgrade_is_not_free_in_a_metered_folder_nor_on_a_host_that_is_metere
 def test_azures_regional_hosts_are_metered_where_models_are_only():
     host = "eastus.api.cognitive.microsoft.com"
 
-    assert route(host, "POST", "/openai/deployments/d/chat/completions") == Unknown()
+    assert route(host, "POST", "/openai/deployments/d/chat/completions") == Metered("openai_chat", "d")
+    assert route(host, "POST", "/openai/images/generations") == Unknown()
     assert route(host, "POST", "/sts/v1.0/issueToken") == Free()
 
 
@@ -187,13 +188,140 @@ def test_vendors_without_a_wire_are_unknown_and_never_a_tunnel():
             assert provider.route("POST", f"{below}v1/chat/completions") == Unknown(), provider.name
 
 
-def test_only_anthropic_and_openai_have_wires():
-    wires = {provider.name: dict(provider.wires) for provider in PROVIDERS.all() if provider.wires}
+WIRES = {
+    *("openai_chat", "openai_responses", "openai_embeddings", "openai_completions", "openai_compact"),
+    "compatible_completions",
+    *("anthropic_messages", "gemini", "gemini_embed", "code_assist"),
+}
+UNMETERED = {"github_models"}  # retired
 
-    assert wires == {
-        "anthropic": {"/v1/messages": "anthropic_messages"},
-        "openai": {"/v1/chat/completions": "openai_chat"},
-    }
+
+def test_every_vendor_but_a_few_is_metered_in_a_format_that_there_is():
+    wires = {provider.name: {*provider.wires.values(), *provider.polls.values()} for provider in PROVIDERS.all()}
+
+    assert {name for name, found in wires.items() if not found} == UNMETERED
+    assert set().union(*wires.values()) == WIRES
+
+
+def test_no_path_is_both_billed_and_free():
+    for provider in PROVIDERS.all():
+        for method, pattern in provider.free:
+            path = pattern.replace("{model}", "x").replace("*", "x")
+            assert provider.route(method, path) == Free(), (provider.name, pattern)
+
+
+def test_every_billed_path_is_metered_and_none_of_its_get_is():
+    for provider in PROVIDERS.all():
+        for pattern, wire in provider.wires.items():
+            path = pattern.replace("{model}", "m").replace("*", "x")
+            assert provider.route("POST", path) == Metered(wire, "m" if "{model}" in pattern else None)
+            assert provider.route("GET", path) == Free()
+            assert pattern == pattern.lower(), (provider.name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "wire", "model"),
+    [
+        ("api.openai.com", "/v1/responses?beta=true", "openai_responses", None),
+        ("api.openai.com", "/v1/responses/compact", "openai_compact", None),
+        ("chatgpt.com", "/backend-api/codex/responses", "openai_responses", None),
+        (
+            "generativelanguage.googleapis.com",
+            "/v1beta/models/gemini-2.5-pro:generateContent",
+            "gemini",
+            "gemini-2.5-pro",
+        ),
+        (
+            "generativelanguage.googleapis.com",
+            "/v1/models/gemini-4-argon:streamGenerateContent?alt=sse",
+            "gemini",
+            "gemini-4-argon",
+        ),
+        ("generativelanguage.googleapis.com", "/v1beta/models/e:batchEmbedContents", "gemini_embed", "e"),
+        ("generativelanguage.googleapis.com", "/v1beta/openai/chat/completions", "openai_chat", None),
+        (
+            "us-east5-aiplatform.googleapis.com",
+            "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-opus-5@20260724:streamRawPredict",
+            "anthropic_messages",
+            "claude-opus-5@20260724",
+        ),
+        (
+            "aiplatform.googleapis.com",
+            "/v1beta1/projects/p/locations/global/publishers/google/models/gemini-3.8-flash:generateContent",
+            "gemini",
+            "gemini-3.8-flash",
+        ),
+        ("aiplatform.googleapis.com", "/v1/publishers/google/models/g:streamGenerateContent", "gemini", "g"),
+        ("r.openai.azure.com", "/openai/deployments/My-Dep/chat/completions?api-version=1", "openai_chat", "My-Dep"),
+        ("r.services.ai.azure.com", "/anthropic/v1/messages", "anthropic_messages", None),
+        ("r.cognitiveservices.azure.com", "/openai/v1/embeddings", "openai_embeddings", None),
+        ("bedrock-mantle.us-east-1.api.aws", "/openai/v1/responses", "openai_responses", None),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/anthropic/v1/messages", "anthropic_messages", None),
+        ("openrouter.ai", "/api/v1/chat/completions", "openai_chat", None),
+        ("api.deepseek.com", "/chat/completions", "openai_chat", None),
+        ("api.groq.com", "/openai/v1/chat/completions", "openai_chat", None),
+        ("api.z.ai", "/api/coding/paas/v4/chat/completions", "openai_chat", None),
+        ("api.kimi.com", "/coding/v1/messages", "anthropic_messages", None),
+        ("api.fireworks.ai", "/inference/v1/completions", "compatible_completions", None),
+        ("gateway.ai.cloudflare.com", "/v1/account/gateway/compat/chat/completions", "openai_chat", None),
+        (
+            "claude.googleapis.com",
+            "/v1/projects/p/locations/l/workspaces/w/invoke/v1/messages",
+            "anthropic_messages",
+            None,
+        ),
+    ],
+)
+def test_a_vendors_billed_paths(host, path, wire, model):
+    assert route(host, "POST", path) == Metered(wire, model)
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("api.openai.com", "/v1/images/generations"),
+        ("api.openai.com", "/v1/decisions"),
+        ("generativelanguage.googleapis.com", "/v1beta/tunedModels/t:generateContent"),
+        ("generativelanguage.googleapis.com", "/v1beta/models/veo:predictLongRunning"),
+        ("generativelanguage.googleapis.com", "/v1beta/models/m:batchGenerateContent"),
+        ("generativelanguage.googleapis.com", "/v1beta/cachedContents"),
+        ("generativelanguage.googleapis.com", "/v1beta/interactions"),
+        ("generativelanguage.googleapis.com", "/v1beta/auth_tokens"),
+        ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/endpoints/e:generateContent"),
+        ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/publishers/google/models/m:predict"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/anthropic.claude-opus-5/invoke"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/m/converse-stream"),
+        ("cloudcode-pa.googleapis.com", "/v1internal:generateChat"),
+        ("api.x.ai", "/v1/images/generations"),
+        ("management-api.x.ai", "/auth/teams/t/api-keys"),
+        ("api.mistral.ai", "/v1/agents/completions"),
+        ("api.perplexity.ai", "/chat/completions"),
+        ("openrouter.ai", "/api/v1/credits/coinbase"),
+        ("models.github.ai", "/inference/chat/completions"),
+        ("r.openai.azure.com", "/openai/deployments/a/b/chat/completions"),
+        ("r.openai.azure.com", "/openai/deployments/d/images/generations"),
+        ("gateway.ai.cloudflare.com", "/v1/a/g"),
+    ],
+)
+def test_whatever_else_a_vendor_sells_is_unknown(host, path):
+    assert route(host, "POST", path) == Unknown()
+
+
+def test_counting_is_free_also_where_its_path_looks_like_a_billed_one():
+    claude = "/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict"
+
+    assert route("aiplatform.googleapis.com", "POST", claude) == Free()
+    assert route("aiplatform.googleapis.com", "POST", claude.replace("count", "Count")) != Free()
+    assert route("generativelanguage.googleapis.com", "POST", "/v1beta/models/m:countTokens") == Free()
+
+
+def test_a_later_look_at_a_background_reply_may_settle_it():
+    openai = PROVIDERS.by_name("openai")
+
+    assert openai.route("GET", "/v1/responses/resp_1").polls == "openai_responses"
+    assert openai.route("POST", "/v1/responses/resp_1/cancel").polls == "openai_responses"
+    assert openai.route("GET", "/v1/responses").polls is None
+    assert openai.route("GET", "/v1/models/m").polls is None
 
 
 @pytest.mark.parametrize(
@@ -271,9 +399,10 @@ def test_other_methods_are_unknown(method):
 
 def test_openai_chat_is_metered_and_its_control_plane_is_free():
     assert route("us.api.openai.com", "POST", "/v1/chat/completions") == Metered("openai_chat")
+    assert route("api.openai.com", "POST", "/v1/embeddings") == Metered("openai_embeddings")
     assert route("api.openai.com", "POST", "/v1/moderations") == Free()
     assert route("api.openai.com", "POST", "/v1/responses/resp_1/cancel") == Free()
-    for path in ("/v1/responses", "/v1/embeddings", "/v1/threads/runs", "/v1/batches", "/v1/realtime/calls"):
+    for path in ("/v1/threads/runs", "/v1/batches", "/v1/realtime/calls", "/v1/audio/speech", "/v1/videos"):
         assert route("api.openai.com", "POST", path) == Unknown()
 
 
@@ -281,13 +410,16 @@ def test_chatgpt_is_metered_below_the_codex_folder_only():
     assert route("chatgpt.com", "POST", "/backend-api/conversation") == Free()
     assert route("chatgpt.com", "POST", "/backend-api/codexes/x") == Free()
     for path in ("/backend-api/codex/responses", "/backend-api//codex/responses", "/Backend-API/%63odex/responses"):
-        assert route("chatgpt.com", "POST", path) == Unknown()
+        assert route("chatgpt.com", "POST", path) == Metered("openai_responses")
     for path in ("/backend-api/codex/../x", "/backend-api%252fcodex/responses", "/backend-api/codex"):
         assert route("chatgpt.com", "POST", path) == Unknown()
 
 
 def test_cloudflare_is_metered_below_the_ai_folder_of_any_account():
-    assert route("api.cloudflare.com", "POST", "/client/v4/accounts/a1/ai/v1/chat/completions") == Unknown()
+    assert route("api.cloudflare.com", "POST", "/client/v4/accounts/a1/ai/v1/chat/completions") == Metered(
+        "openai_chat"
+    )
+    assert route("api.cloudflare.com", "POST", "/client/v4/accounts/a1/ai/run/@cf/meta/llama") == Unknown()
     assert route("api.cloudflare.com", "POST", "/client/v4/zones/z1/purge_cache") == Free()
 
 
@@ -299,6 +431,21 @@ def test_regional_hosts_carry_their_region():
         "eu",
         "fedramp",
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("aiplatform.googleapis.com", "global"),
+        ("europe-west4-aiplatform.googleapis.com", "regional"),
+        ("aiplatform.eu.rep.googleapis.com", "regional"),
+        ("r.openai.azure.com", "data_zone"),
+        ("eastus.api.cognitive.microsoft.com", "data_zone"),
+        ("api.deepseek.com", None),
+    ],
+)
+def test_a_host_says_the_region_that_its_prices_are_for(host, region):
+    assert PROVIDERS.for_host(host).geo_of(host) == region
 
 
 def test_azure_bills_some_errors():
@@ -314,6 +461,10 @@ def test_what_lockpin_may_add_is_said_per_vendor():
     assert PROVIDERS.by_name("openai").output_field == "max_completion_tokens"
     assert PROVIDERS.by_name("deepseek").output_field == "max_tokens"
     assert not PROVIDERS.by_name("mistral").include_usage
+    assert not PROVIDERS.by_name("chatgpt").output_settable
+    assert {p.name for p in PROVIDERS.all() if p.output_beside_limit} == {"xai"}
+    assert {p.name for p in PROVIDERS.all() if p.deployments} == {"azure", "azure_regional"}
+    assert {p.name for p in PROVIDERS.all() if p.plan} == {"chatgpt", "kimi", "code_assist"}
 
 
 def test_an_unknown_name_is_no_provider():

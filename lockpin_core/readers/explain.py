@@ -1,0 +1,169 @@
+"""How the amounts of a call come about: each count times its rate, what multiplies them, and the one rounding.
+
+Pure over rows of the ledger and the price table in use. A row keeps the counts and the amounts, not the way between
+them: that is found again by trying what may have applied until the sum is the very amount.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from lockpin_core.call import Ceiling, Terms
+from lockpin_core.errors import LedgerUnavailable, UnpricedError
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.money import Money
+from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Tier
+from lockpin_core.price_factors import scaled, times
+from lockpin_core.prices import Model, price, quote
+from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PROMPT_UNITS, Unit, Usage, nonzero, prompt_tokens
+
+_ASKED = "SELECT tier, data FROM rows WHERE call = ? AND kind = 'hold'"
+_SPAN = timedelta(hours=1)  # prices that begin so soon after a hold may be in it
+_CHOICES = 16  # the most replies to one call that are tried
+_WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H)
+_PROMPTS = (
+    frozenset({Unit.INPUT}),
+    *(frozenset({Unit.INPUT, unit}) for unit in (*_WRITES, Unit.IMAGE_IN, Unit.AUDIO_IN)),
+    frozenset(PROMPT_UNITS),
+)
+_OUTPUTS = (frozenset({Unit.OUTPUT}), frozenset(OUTPUT_UNITS))
+
+
+class AskedReader(LedgerReader):
+    """A reader that also knows on which terms a call was held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def asked(self, call: CallRow) -> Terms:
+        """Give the tier, speed and region that the request named."""
+        try:
+            row = self._connection.execute(_ASKED, (call.id,)).fetchone()
+        except sqlite3.Error as error:
+            raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
+        told = json.loads(row["data"] or "{}") if row is not None else {}
+        return Terms(None if row is None else row["tier"], told.get("speed"), told.get("geo"))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line: so many of a unit at a rate."""
+
+    unit: str
+    count: int
+    rate: int  # picodollars
+    is_fee: bool = False  # a piece, and not multiplied
+
+    @property
+    def total(self) -> int:
+        return self.count * self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """How an amount adds up; the factors multiply all lines but the fees."""
+
+    parts: Sequence[Part]
+    tier: str
+    above: int  # prompt tokens from which the band's prices hold; 0: the first band
+    factors: Sequence[tuple[str, Factor]]
+    pico: int  # before it is rounded up to a nanodollar
+
+    @property
+    def amount(self) -> Money:
+        return Money.from_pico(self.pico)
+
+
+def charge_sum(model: Model, usage: Usage, terms: Terms, at: datetime, geo: str | None) -> Sum:
+    """Show how usage is priced. Raises UnpricedError as `price` does."""
+    whole = price(model, usage, terms, at, host_geo=geo)
+    tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
+    fees = _fees(model, usage)
+    dated = model.price_at(at)
+    for name, tier in _likely_first(dated, terms.tier):
+        band = tier.band(prompt_tokens(tokens))
+        if tokens.keys() <= band.rates.keys():
+            parts = [Part(unit.value, count, band.rates[unit]) for unit, count in tokens.items()]
+            for factors in _factors(model, name, tier):
+                if _pico(parts, factors) + sum(fee.total for fee in fees) == whole:
+                    return Sum([*parts, *fees], name, band.start, factors, whole)
+    raise AssertionError("a price is some tier's rates times some of its factors")
+
+
+def hold_sum(model: Model, call: CallRow, terms: Terms, geo: str | None) -> Sum | None:
+    """Show how a hold was bound; None: its parts cannot be told from what the row keeps (tools, hidden prompts)."""
+    for prompt, output in _splits(call):
+        for prompt_units, output_units in itertools.product(_PROMPTS, _OUTPUTS):
+            ceiling = Ceiling(prompt, output, prompt_units, output_units, {})
+            try:
+                is_it = quote(model, ceiling, terms, call.at, host_geo=geo) == call.held
+            except UnpricedError:
+                continue
+            found = _bound(model, ceiling, call) if is_it else None
+            if found is not None:
+                return found
+    return None
+
+
+def _splits(call: CallRow) -> Iterator[tuple[int, int]]:
+    """Give what may be prompt and output of all the tokens held: the output limit for one reply or several."""
+    tokens, limit = call.held_tokens or 0, call.output_limit or 0
+    for choices in range(1, _CHOICES + 1 if limit else 2):
+        if choices * limit <= tokens:
+            yield tokens - choices * limit, choices * limit
+
+
+def _bound(model: Model, ceiling: Ceiling, call: CallRow) -> Sum | None:
+    for dated in model.prices_between(call.at, call.at + _SPAN):
+        for name, factors, prompt, band in _ways(model, dated, ceiling):
+            inward = max(ceiling.prompt_units & band.rates.keys(), key=lambda unit: (band.rates[unit], unit))
+            outward = max(ceiling.output_units & band.rates.keys(), key=lambda unit: (band.rates[unit], unit))
+            pairs = ((inward, prompt), (outward, ceiling.output))
+            parts = [Part(unit.value, count, band.rates[unit]) for unit, count in pairs if count]
+            found = Sum(parts, name, band.start, factors, _pico(parts, factors))
+            if found.amount == call.held:
+                return found
+    return None
+
+
+type _Way = tuple[str, list[tuple[str, Factor]], int, Band]  # tier, factors, prompt tokens, band
+
+
+def _ways(model: Model, dated: DatedPrice, ceiling: Ceiling) -> Iterator[_Way]:
+    for name, tier in _likely_first(dated, None):
+        reach = [band for band in tier.bands if band.start <= ceiling.prompt]
+        last = [band.start - 1 for band in reach[1:]] + [ceiling.prompt]  # the most prompt tokens of each band
+        for factors in _factors(model, name, tier):
+            for band, prompt in zip(reversed(reach), reversed(last), strict=True):
+                if ceiling.prompt_units & band.rates.keys() and ceiling.output_units & band.rates.keys():
+                    yield name, factors, prompt, band
+
+
+def _likely_first(dated: DatedPrice, said: str | None) -> list[tuple[str, Tier]]:
+    return sorted(dated.tiers.items(), key=lambda item: (item[0] != said, item[0] != STANDARD))
+
+
+def _factors(model: Model, name: str, tier: Tier) -> Iterator[list[tuple[str, Factor]]]:
+    """List what may multiply the rates of a tier: nothing first, then one speed, one region, a host's region."""
+    speeds = [None, *((f"speed {speed}", factor) for speed, factor in model.speeds.items())]
+    regions: Mapping[str, Factor] = model.geos or {"of another model": model.rules.dearest_geo}
+    geos = [None, *((f"region {geo}", factor) for geo, factor in regions.items())]
+    own = [] if tier.factor == ONE else [(f"tier {name}", tier.factor)]
+    for some in itertools.product(speeds, geos, geos):
+        yield [*own, *(pair for pair in some if pair is not None and pair[1] != ONE)]
+
+
+def _pico(parts: Sequence[Part], factors: Sequence[tuple[str, Factor]]) -> int:
+    return scaled(sum(part.total for part in parts), times(*(factor for _, factor in factors)))
+
+
+def _fees(model: Model, usage: Usage) -> list[Part]:
+    fees = {unit: count for unit, count in nonzero(usage).items() if unit in FEE_UNITS}
+    return [Part(unit.value, count, model.fees[unit], is_fee=True) for unit, count in fees.items()]

@@ -1,0 +1,225 @@
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from genai_prices.types import (
+    ClauseEquals,
+    ConditionalPrice,
+    ModelInfo,
+    ModelPrice,
+    PriceVariant,
+    Provider,
+    StartDateConstraint,
+    Tier,
+    TieredPrices,
+)
+
+from lockpin_core.call import Terms
+from lockpin_core.money import Money
+from lockpin_core.price_sources import Packages
+from lockpin_core.price_update import apply, changes
+from lockpin_core.prices import PriceTable, price, shipped_dir
+from lockpin_core.usage import Unit
+
+D = Decimal
+TODAY = date(2026, 12, 20)
+NOW, BEFORE = datetime(2026, 12, 21, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
+TABLE = PriceTable.load(shipped_dir())
+PLAIN = Terms()
+
+
+def packages(*models: ModelInfo, provider: str = "deepseek", litellm: dict | None = None) -> Packages:
+    versions = {"genai-prices": "9.9", "litellm": "8.8", "overlay": "by hand"}
+    return Packages([Provider(provider, "P", "x", models=list(models))], litellm or {}, versions)
+
+
+def model(name: str, prices, **kw) -> ModelInfo:
+    return ModelInfo(name, ClauseEquals(name), prices=prices, **kw)
+
+
+def pro(usd_in: str, usd_out: str = "3.96", cached: str = "0.044") -> ModelPrice:
+    return ModelPrice(input_mtok=D(usd_in), output_mtok=D(usd_out), cache_read_mtok=D(cached))
+
+
+def found(news: Packages, name: str = "deepseek-v4-pro", table: PriceTable = TABLE, provider: str = "deepseek"):
+    return [c for c in changes(table, news, today=TODAY) if (c.provider, c.model) == (provider, name)]
+
+
+def said(news: Packages, name: str = "deepseek-v4-pro") -> set[tuple]:
+    return {(change.field, change.before, change.after, change.kind) for change in found(news, name)}
+
+
+def updated(folder: Path, news: Packages, name: str = "deepseek-v4-pro", *, lower: bool = False) -> PriceTable:
+    apply(found(news, name), folder, lower=lower)
+    return PriceTable.load(shipped_dir(), updates=folder)
+
+
+def million(table: PriceTable, at: datetime, terms: Terms = PLAIN, unit: Unit = Unit.INPUT, name="deepseek-v4-pro"):
+    return Money.from_pico(price(table.find("deepseek", name), {unit: 1_000_000}, terms, at)).exact()
+
+
+def test_every_difference_is_named_with_both_values_and_its_kind():
+    news = packages(model("deepseek-v4-pro", pro("2", "3"), context_window=2_000_000))
+
+    assert said(news) == {
+        ("input", "1.32", "2", "dearer"),
+        ("output", "3.96", "3", "cheaper"),
+        ("context_tokens", "1000000", "2000000", "dearer"),
+        ("max_output_tokens", "393216", None, "gone"),
+    }
+
+
+def test_what_is_as_it_was_is_no_change():
+    same = model("deepseek-v3.1-terminus", pro("0.27", "0.95", "0.13"), context_window=128_000)
+
+    assert said(packages(same), "deepseek-v3.1-terminus") == set()
+
+
+def test_a_new_model_and_one_that_is_gone_are_named():
+    news = packages(model("deepseek-v9", pro("1")))
+
+    assert [(c.field, c.kind) for c in found(news, "deepseek-v9")] == [("", "new")]
+    assert [(c.field, c.kind) for c in found(news, "deepseek-v4-pro")] == [("", "gone")]
+
+
+def test_a_price_that_begins_later_is_a_change_of_that_day():
+    later = ConditionalPrice(StartDateConstraint(date(2027, 2, 1)), prices=pro("5"))
+    news = packages(model("deepseek-v4-pro", [ConditionalPrice(None, prices=pro("1.32")), later], context_window=10**6))
+
+    prices = [(c.field, c.start, c.after) for c in found(news) if c.field not in ("max_output_tokens",)]
+
+    assert prices == [("input", date(2027, 2, 1), "5")]
+
+
+def test_without_a_package_what_it_alone_knew_is_not_gone():
+    news = Packages(packages(model("deepseek-v4-pro", pro("2"))).genai, None, {"genai-prices": "9.9"})
+
+    assert said(news) == {("input", "1.32", "2", "dearer")}
+    assert found(news, "deepseek-flash") == []
+
+
+def test_the_packages_that_the_table_was_made_of_change_nothing_though_one_is_missing():
+    version = next(iter(TABLE.shipped["deepseek"].written("deepseek-v4-pro")["sources"].values()))
+    news = Packages(packages(model("deepseek-v4-pro", pro("2"))).genai, None, {"genai-prices": version})
+
+    assert found(news) == []
+
+
+def test_no_package_is_no_change():
+    assert changes(TABLE, Packages(None, None, {}), today=TODAY) == []
+
+
+def test_a_dearer_price_is_taken_from_the_day_on_and_the_old_one_stays_for_old_receipts(tmp_path: Path):
+    table = updated(tmp_path, packages(model("deepseek-v4-pro", pro("2"), context_window=10**6)))
+
+    assert (million(table, NOW), million(table, BEFORE)) == ("2", "1.32")
+    assert million(table, datetime(2026, 8, 1, tzinfo=UTC)) == "0.435"
+    entry = table.shipped["deepseek"].entry("deepseek-v4-pro")
+    assert (entry.checked, entry.sources) == (TODAY, {"genai-prices": "9.9"})
+    assert table.date == TODAY
+
+
+def test_nothing_gets_cheaper_or_smaller_without_a_word(tmp_path: Path):
+    news = packages(model("deepseek-v4-pro", pro("2", "3", "0.001"), context_window=1_000))
+
+    kept, taken = updated(tmp_path / "a", news), updated(tmp_path / "b", news, lower=True)
+
+    assert [million(kept, NOW, unit=unit) for unit in (Unit.INPUT, Unit.OUTPUT, Unit.CACHE_READ)] == [
+        "2",
+        "3.96",
+        "0.044",
+    ]
+    assert [million(taken, NOW, unit=unit) for unit in (Unit.INPUT, Unit.OUTPUT, Unit.CACHE_READ)] == [
+        "2",
+        "3",
+        "0.001",
+    ]
+    assert kept.find("deepseek", "deepseek-v4-pro").context_tokens == 1_000_000
+    assert taken.find("deepseek", "deepseek-v4-pro").context_tokens == 1_000
+
+
+def test_a_later_price_is_taken_for_its_day(tmp_path: Path):
+    later = ConditionalPrice(StartDateConstraint(date(2027, 2, 1)), prices=pro("5"))
+    news = packages(model("deepseek-v4-pro", [ConditionalPrice(None, prices=pro("1.32")), later]))
+
+    table = updated(tmp_path, news)
+
+    assert million(table, NOW) == "1.32"
+    assert million(table, datetime(2027, 2, 1, tzinfo=UTC)) == "5"
+
+
+def test_bands_and_tiers_are_taken(tmp_path: Path):
+    banded = ModelPrice(input_mtok=TieredPrices(D("2"), [Tier(200_000, D("4"))]), output_mtok=D("4"))
+    flex = PriceVariant({"service_tier": "flex"}, ModelPrice(input_mtok=D("1"), output_mtok=D("2")))
+    news = packages(model("deepseek-v4-pro", banded, price_variants=[flex]))
+
+    table = updated(tmp_path, news)
+
+    assert million(table, NOW) == "4"  # a million tokens are a long prompt
+    shipped = table.find("deepseek", "deepseek-v4-pro")
+    assert Money.from_pico(price(shipped, {Unit.INPUT: 1_000}, Terms("flex"), NOW)).exact() == "0.001"
+
+
+def test_a_new_model_is_priced_and_what_is_gone_stays(tmp_path: Path):
+    news = packages(model("deepseek-v9", pro("7")))
+
+    count = apply(changes(TABLE, news, today=TODAY), tmp_path, lower=True)
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+
+    assert count == 1
+    assert million(table, NOW, name="deepseek-v9") == "7"
+    assert million(table, NOW) == "1.32"
+
+
+def test_a_second_update_adds_to_the_first(tmp_path: Path):
+    first = updated(tmp_path, packages(model("deepseek-v9", pro("7"))), "deepseek-v9")
+    news = packages(model("deepseek-v8", pro("6")))
+    apply([c for c in changes(first, news, today=TODAY) if c.model == "deepseek-v8"], tmp_path)
+
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+
+    assert (million(table, NOW, name="deepseek-v9"), million(table, NOW, name="deepseek-v8")) == ("7", "6")
+    assert [path.name for path in tmp_path.iterdir()] == ["deepseek.yaml"]
+
+
+def test_a_table_that_was_updated_has_nothing_left_to_change(tmp_path: Path):
+    news = packages(model("deepseek-v4-pro", pro("2"), context_window=10**6))
+
+    table = updated(tmp_path, news, lower=True)
+
+    assert found(news, table=table) == []
+
+
+def test_a_users_own_price_wins_over_a_later_one(tmp_path: Path):
+    updated(tmp_path, packages(model("deepseek-v4-pro", pro("2"))))
+
+    table = PriceTable.load(shipped_dir(), {"deepseek-v4-pro": {"input": "3"}}, updates=tmp_path)
+
+    assert million(table, NOW) == "3"
+
+
+def test_a_resold_model_that_leaves_its_makers_price_has_its_own(tmp_path: Path):
+    entry = {"litellm_provider": "azure", "mode": "chat", "input_cost_per_token": D("0.000009")}
+    entry |= {"output_cost_per_token": D("0.00005")}
+    apply(found(packages(litellm={"azure/gpt-6.1-sol": entry}), "gpt-6.1-sol", provider="azure"), tmp_path)
+
+    dear = PriceTable.load(shipped_dir(), updates=tmp_path).find("azure", "gpt-6.1-sol")
+
+    assert TABLE.shipped["azure"].entry("gpt-6.1-sol").same_as == "openai/gpt-6.1-sol"
+    assert (
+        Money.from_pico(price(dear, {Unit.INPUT: 1_000_000}, PLAIN, NOW)).exact() == "18"
+    )  # twice for a long prompt still
+    assert Money.from_pico(price(dear, {Unit.INPUT: 1_000}, Terms("priority"), NOW)).exact() == "0.018"  # twice still
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_whatever_is_taken_can_be_read_again(tmp_path: Path, lower: bool):
+    """Every shipped model whose price was doubled, halved or dropped in one source is written and read."""
+    news = packages(*(model(name, pro("9", "1", "5")) for name in TABLE.shipped["deepseek"]))
+
+    apply(changes(TABLE, news, today=TODAY), tmp_path, lower=lower)
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+
+    assert len(table.models("deepseek")) == len(TABLE.models("deepseek"))
+    assert all(million(table, NOW, name=name) == "9" for name in table.shipped["deepseek"])
