@@ -6,10 +6,12 @@ import shlex
 import socket
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
 from lockpin_cli.changes import open_admin, stranger, task_name, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config
@@ -20,7 +22,7 @@ from lockpin_cli.rules import Known, account, account_key, known, one_form, refu
 from lockpin_cli.task import told
 from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
-from lockpin_core.clock import utc_now
+from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
@@ -29,7 +31,6 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import aligned, said
 from lockpin_core.readers.rulebook import line, rhythm, written
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
-from lockpin_core.refusals import stamp
 from lockpin_core.windows import Window, kind_text, named, period_text, shown, span_at
 
 app = new_app("Show, set, raise and reset limits.\n\nExample: lockpin budget status")
@@ -47,12 +48,30 @@ KeyOption = Annotated[
         metavar="SCOPE:SUBJECT", help="One account: task:fix-login, or machine:annas-laptop by its host name."
     ),
 ]
+AnyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A budget, or a task to give one of its own.",
+        autocompletion=completion.budgets_and_tasks,
+    ),
+]
+AccountArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A budget, or a task that has a budget of its own.",
+        autocompletion=completion.budgets_and_tasks,
+    ),
+]
 
 
 @app.command()
 def status(
     context: typer.Context,
-    budget: Annotated[str | None, typer.Option(metavar="NAME", help="Only this budget.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this budget.", autocompletion=completion.budgets)
+    ] = None,
     key: KeyOption = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
@@ -75,13 +94,17 @@ def status(
         say(note)
     if key is not None and not found and (unknown := stranger(loaded, *account_key(key))):
         say(unknown)
-    show(View(_COLUMNS, _cells(found), statement(found), FIELDS, empty="nothing is spent or held"), form)
+    view = View(
+        _COLUMNS, _cells(found), statement(found), FIELDS, tones=list(map(_tone, found)),
+        empty="nothing is spent or held",
+    )  # fmt: skip
+    show(view, form)
 
 
 @app.command("set")
 def set_budget(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task to give one of its own.")],
+    name: AnyArgument,
     scope: Annotated[str | None, typer.Option(metavar="task|machine", help="Whose spend is counted together.")] = None,
     window: Annotated[
         str | None, typer.Option(metavar="lifetime|day|week|month|rolling", help="When it starts anew.")
@@ -143,7 +166,10 @@ def set_budget(
 @app.command("rm")
 def remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget that a command has made.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A budget that a command has made.", autocompletion=completion.budgets),
+    ],
     config: ConfigOption = None,
 ) -> None:
     """Take a budget out of force. What it has counted stays, and goes on when it is set again.
@@ -164,7 +190,7 @@ def remove(
 @app.command("raise")
 def raise_limit(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task that has a budget of its own.")],
+    name: AccountArgument,
     by: Annotated[
         str | None, typer.Option(metavar="USD", help="What to add to the limit of the current window.")
     ] = None,
@@ -204,7 +230,7 @@ def raise_limit(
 @app.command()
 def reset(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A budget, or a task that has a budget of its own.")],
+    name: AccountArgument,
     key: KeyOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -223,6 +249,14 @@ def reset(
     print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {said(after.held)}, {limit}"))
     if note is not None:
         say(note)
+
+
+def _tone(standing: Standing) -> str:
+    """Colour an account: red at its limit, yellow from its lowest alert step on."""
+    share = used(standing)
+    if share is None or share < min(map(Decimal, standing.budget.alert_at), default=Decimal(1)):
+        return ""
+    return "red" if share >= 1 else "yellow"
 
 
 def _refuse_two(there: Known, name: str) -> None:

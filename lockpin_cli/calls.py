@@ -15,12 +15,11 @@ from lockpin_cli.inputs import instant, load_config
 from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show
 from lockpin_cli.presence import is_there
-from lockpin_core.clock import utc_now
+from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.calls import FIELDS, charged, receipt_of
 from lockpin_core.readers.figures import aligned
-from lockpin_core.refusals import stamp
 
 app = new_app()
 
@@ -85,7 +84,16 @@ def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
         for call, *shown in zip(found, held, spent, strict=True)
     ]  # fmt: skip
     notes = [f"the newest {_TABLE_ROWS}; --limit shows more"] if cut else []
-    return View(_COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}")
+    return View(
+        _COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}", tones=list(map(_tone, found))
+    )
+
+
+def _tone(call: CallRow) -> str:
+    """Colour a call: red where it was refused or cost more than was held, yellow where its cost is not known surely."""
+    if call.decision == "refused" or call.over_hold:
+        return "red"
+    return "yellow" if call.estimated or not call.priced or call.decision == "uncapped" else ""
 
 
 def _note(call: CallRow) -> str:

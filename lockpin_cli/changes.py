@@ -12,7 +12,7 @@ import typer
 
 from lockpin_cli.output import plain
 from lockpin_cli.presence import is_there
-from lockpin_core.clock import new_id, utc_now
+from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.admin import NAME_MAX, SqliteAdmin, canonical_task
@@ -20,7 +20,6 @@ from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.finder import PREFIX_MIN, near
-from lockpin_core.refusals import stamp
 
 _SHOWN = 3  # calls that an unclear beginning may name
 

@@ -12,14 +12,13 @@ from lockpin_cli.inputs import cost, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import plain
 from lockpin_core.budgets import Standing
-from lockpin_core.clock import utc_now
+from lockpin_core.clock import stamp, utc_now
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.protocol import Corrected
 from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
 from lockpin_core.readers.statement import key_of
-from lockpin_core.refusals import stamp
 
 REASON_MAX = 500  # characters
 

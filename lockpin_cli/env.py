@@ -6,6 +6,7 @@ import enum
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from urllib.parse import quote
 
 import typer
 
+from lockpin_cli import completion
 from lockpin_cli.authority import FOLDERS, REPLACING, Trust, stores, trust
 from lockpin_cli.changes import task_name
 from lockpin_cli.inputs import load_config
@@ -28,8 +30,10 @@ from lockpin_core.providers import Providers
 app = new_app()
 
 _NODE = "NODE_EXTRA_CA_CERTS"
-_PORT = 8080
+PORT = 8080
+_PASSWORD = "task"
 _ANSWER_S = 0.5  # a proxy on this machine answers at once
+_HEALTH_BYTES = 10_000  # more than the page has
 _SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b"  # PowerShell takes all of these for the end of a text
 
 
@@ -46,8 +50,13 @@ class Shell(enum.StrEnum):
 @app.command()
 def env(
     context: typer.Context,
-    task: Annotated[str | None, typer.Option(help="The task that is charged; else the default one.")] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens.")] = _PORT,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The task that is charged; else the default.", autocompletion=completion.tasks
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens.")] = PORT,
     shell: Annotated[Shell, typer.Option(help="How to write the assignments.")] = Shell.SH,
     config: ConfigOption = None,
 ) -> None:
@@ -58,27 +67,52 @@ def env(
     Example: eval "$(lockpin env --task fix-login)" && claude
     """
     loaded = load_config(context, config)
-    address = proxy_url(port, task)
-    node = os.environ.get(_NODE)
-    files = trust(Path.home() / ".mitmproxy", stores(os.environ), Path(node) if node else None)
-    bypass, taken = kept_bypass(os.environ, Providers.load(shipped_dir()))
+    told = changes(port, task, os.environ)
     write, unset = _WRITERS[shell]
-    lines = [write(name, value) for name, value in {**variables(address, files), **bypass}.items()]
-    # Some clients take these folders instead of the bundle; what lies there is in the bundle.
-    lines += [unset(FOLDERS)] if FOLDERS in os.environ else []
-    print("\n".join(lines))
-    if taken:
-        say(f"taken out of NO_PROXY, as it would go round the cap: {', '.join(taken)}")
-    for note in filter(None, (_task_note(loaded, task), proxy_note(port))):
+    lines = [write(name, value) for name, value in told.values.items()]
+    print("\n".join([*lines, *map(unset, told.gone)]))
+    for note in filter(None, (told.note(), _task_note(loaded, task), proxy_note(port))):
         say(note)
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an agent's environment must have, and what it must not."""
+
+    values: Mapping[str, str]
+    gone: Sequence[str]
+    taken: Sequence[str]  # out of NO_PROXY
+
+    def note(self) -> str | None:
+        """Say what was taken out of NO_PROXY; None: nothing."""
+        if not self.taken:
+            return None
+        return f"taken out of NO_PROXY, as it would go round the cap: {', '.join(self.taken)}"
+
+
+def changes(port: int, task: str | None, environment: Mapping[str, str]) -> Changes:
+    """Say how an environment changes for an agent that goes through the proxy; the bundle of CAs is written.
+
+    Raises LockpinError where there is no certificate of the proxy yet.
+    """
+    address = proxy_url(port, task)
+    node = environment.get(_NODE)
+    files = trust(Path.home() / ".mitmproxy", stores(environment), Path(node) if node else None)
+    bypass, taken = kept_bypass(environment, Providers.load(shipped_dir()))
+    # Some clients take these folders instead of the bundle; what lies there is in the bundle.
+    gone = [FOLDERS] if FOLDERS in environment else []
+    return Changes({**variables(address, files), **bypass}, gone, taken)
+
+
 def proxy_url(port: int, task: str | None) -> str:
-    """Write the proxy's address with the task as its user name. Wrong use where the name is not allowed."""
+    """Write the proxy's address with the task as its user name. Wrong use where the name is not allowed.
+
+    The password says nothing, but clients such as Python's own drop a user name that comes without one.
+    """
     if task is None:
         return f"http://127.0.0.1:{port}"
     user = quote(task_name(task, "--task"), safe="")
-    return f"http://{user}@127.0.0.1:{port}"
+    return f"http://{user}:{_PASSWORD}@127.0.0.1:{port}"
 
 
 def variables(address: str, files: Trust) -> dict[str, str]:
@@ -95,22 +129,43 @@ def variables(address: str, files: Trust) -> dict[str, str]:
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
-def proxy_note(port: int) -> str | None:
-    """Say that no proxy of ours answers on this machine's port; None: one does."""
-    from http.client import HTTPConnection, HTTPException  # slow to import; it asks directly, through no proxy
+class Health(enum.Enum):
+    """What answers on a port of this machine."""
 
-    where, start = f"http://127.0.0.1:{port}", f"`lockpin up{'' if port == _PORT else f' --port {port}'}` starts it"
+    OK = "ok"
+    REFUSING = "refusing"  # a proxy of ours that refuses calls for a fault
+    OTHER = "other"
+    NONE = "none"
+
+
+def health(port: int) -> Health:
+    """Ask directly, through no proxy, what answers on a port."""
+    from http.client import HTTPConnection, HTTPException  # slow to import
+
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     try:
         connection.request("GET", "/lockpin/healthz")
-        status = connection.getresponse().status
+        answer = connection.getresponse()
+        is_ours = answer.read(_HEALTH_BYTES).startswith(b'{"status":')
     except (OSError, HTTPException):
-        return f"no proxy answers at {where}; {start}"
+        return Health.NONE
     finally:
         connection.close()
-    if status == 503:
-        return f"the proxy at {where} refuses calls; {where}/lockpin/healthz says why"
-    return None if status == 200 else f"what answers at {where} is no Lockpin; {start}, on another port"
+    return {200: Health.OK, 503: Health.REFUSING}.get(answer.status, Health.OTHER) if is_ours else Health.OTHER
+
+
+def proxy_note(port: int) -> str | None:
+    """Say that no proxy of ours answers on this machine's port; None: one does."""
+    where, start = f"http://127.0.0.1:{port}", f"`lockpin up{'' if port == PORT else f' --port {port}'}` starts it"
+    match health(port):
+        case Health.OK:
+            return None
+        case Health.NONE:
+            return f"no proxy answers at {where}; {start}"
+        case Health.REFUSING:
+            return f"the proxy at {where} refuses calls; {where}/lockpin/healthz says why"
+        case Health.OTHER:
+            return f"what answers at {where} is no Lockpin; {start}, on another port"
 
 
 def _task_note(config: Config, task: str | None) -> str | None:

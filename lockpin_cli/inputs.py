@@ -7,15 +7,19 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from lockpin_cli.options import config_path
 from lockpin_core import config_values as values
-from lockpin_core.config import Config, load
+from lockpin_core.config import Config, load, updates_dir
 from lockpin_core.config_yaml import Text, Where
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
+
+if TYPE_CHECKING:
+    from lockpin_core.prices import PriceTable
 
 _AGO = re.compile(r"([0-9]{1,9})(m|h|d|w)")
 _NO_LIMIT = ("none", "null", "unlimited")
@@ -26,6 +30,13 @@ _STEP = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 def load_config(context: typer.Context, own: Path | None, options: Mapping[str, str] | None = None) -> Config:
     """Read the configuration that is in force for a command. Raises ConfigError."""
     return load(config_path(context, own), options=options or {}, env=os.environ)
+
+
+def price_table(config: Config) -> PriceTable:
+    """Read all prices as the proxy does: shipped, later ones, the user's own. Raises PriceError."""
+    from lockpin_core.prices import PriceTable, shipped_dir  # slow to import
+
+    return PriceTable.load(shipped_dir(), config.pricing, config.models, updates_dir())
 
 
 def instant(text: str, name: str, now: datetime) -> datetime:

@@ -16,7 +16,7 @@ from lockpin_cli.inputs import instant, load_config
 from lockpin_cli.options import ConfigOption, SinceOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there, need
-from lockpin_core.clock import new_id, utc_now
+from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger import maintain
 from lockpin_core.ledger.maintain import Progress
@@ -24,7 +24,6 @@ from lockpin_core.ledger.prune import Plan, plan
 from lockpin_core.ledger.prune import prune as take_out
 from lockpin_core.ledger.reader import Event, LedgerReader
 from lockpin_core.readers.events import BOOKKEEPING, FIELDS, record
-from lockpin_core.refusals import stamp
 
 app = new_app("Back up, list changes, take old rows out, give space back.\n\nExample: lockpin ledger backup")
 

@@ -8,25 +8,26 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from lockpin_cli import streams
+from lockpin_cli.commands import Group
 from lockpin_cli.options import ConfigOption
 from lockpin_core.errors import LockpinError
 
 # Each has a module of its name with an `app`; only that of the command in use is imported.
 COMMANDS = {
     "up": "Start the proxy.",
+    "run": "Run a command behind the proxy, with a budget of its own.",
     "env": "Print the variables that send an agent through the proxy.",
     "report": "Add up calls, tokens and dollars.",
     "calls": "List calls, newest first.",
     "receipt": "Show what became of one call.",
+    "whatif": "Replay calls against other limits or prices.",
     "task": "Make, list and close tasks.",
     "budget": "Show, set, raise and reset limits.",
     "correct": "Say what a call really cost.",
@@ -37,7 +38,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The commands of `COMMANDS`, loaded when they are called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -64,7 +65,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # the commands take it over from here
     rich_markup_mode=None,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -140,6 +141,8 @@ def _fault(error: Exception) -> int:
     if hasattr(error, "format_message"):  # typer's wrong use; its class has no public name
         _say(_usage(error, error.format_message()))
         return 2
+    import traceback  # slow to import
+
     frame = traceback.extract_tb(error.__traceback__)[-1]
     _say(f"a bug in Lockpin: {type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error}")
     return 1

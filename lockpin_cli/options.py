@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
+from lockpin_cli.commands import App, Group
+
 LIMIT_MAX = 10**9  # of `--limit`: more rows than any list has
 
 ConfigOption = Annotated[
@@ -16,15 +19,18 @@ ConfigOption = Annotated[
 SinceOption = Annotated[
     str | None, typer.Option(metavar="WHEN", help="From then on: 24h, 7d, or a date such as 2026-10-22.")
 ]
-TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this task.")]
+TaskOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only calls of this task.", autocompletion=completion.tasks)
+]
 
 
-def new_app(words: str | None = None) -> typer.Typer:
+def new_app(words: str | None = None) -> App:
     """Make an app whose help and errors are plain lines, so that rich is not even imported for them.
 
     With `words` it is a group of commands, which shows its help where none is named.
     """
-    return typer.Typer(
+    return App(
+        cls=Group,
         help=words,
         no_args_is_help=words is not None,
         rich_markup_mode=None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import enum
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +53,7 @@ class View:
     foot: Sequence[str] = ()  # cells of a last line that adds up
     notes: Sequence[str] = ()  # sentences below the table
     empty: str = "nothing yet"  # what to say where there are no rows
+    tones: Sequence[str] = ()  # of the rows, in rich's words, for terminals with colours: "red", "yellow" or ""
 
 
 def show(view: View, form: Format) -> None:
@@ -85,23 +86,29 @@ def say(words: str) -> None:
 
 
 def _show_table(view: View) -> None:
-    """Print aligned lines, the same on a terminal and in a pipe.
-
-    No amount is ever cut or folded, as a table made to fit the screen would do; nor has it colours to strip.
-    """
+    """Print aligned lines; on a terminal with rules and colours, in a pipe without anything to strip."""
     if not view.cells:
-        print(view.empty)
+        print(plain(view.empty))
+    elif has_colours():
+        from lockpin_cli.tables import draw  # slow to import
+
+        draw(view)
     else:
         _show_lines(view)
     for note in view.notes:
         print(plain(note))
 
 
+def has_colours() -> bool:
+    """Say whether standard output is a terminal whose user wants colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+
 def _show_lines(view: View) -> None:
     lines = [[column.title for column in view.columns], *([plain(cell) for cell in row] for row in view.cells)]
     if view.foot:
         lines.append([plain(cell) for cell in view.foot])
-    widths = [max(_width(line[place]) for line in lines) for place in range(len(view.columns))]
+    widths = [max(breadth(line[place]) for line in lines) for place in range(len(view.columns))]
     for line in lines:
         padded = (_pad(cell, width, column) for cell, width, column in zip(line, widths, view.columns, strict=True))
         print("  ".join(padded).rstrip())
@@ -116,6 +123,8 @@ def _show_array(records: Iterable[Mapping[str, object]]) -> None:
 
 
 def _show_csv(view: View) -> None:
+    import csv
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(view.fields)
     for record in view.records:
@@ -129,11 +138,11 @@ def _csv_cell(value: object) -> str:
 
 
 def _pad(cell: str, width: int, column: Column) -> str:
-    space = " " * (width - _width(cell))
+    space = " " * (width - breadth(cell))
     return space + cell if column.right else cell + space
 
 
-def _width(text: str) -> int:
+def breadth(text: str) -> int:
     """Count terminal cells: wide East Asian characters take two, combining marks none."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from lockpin_cli.output import Column, Format, FormatOption, View, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
+from lockpin_core.errors import ConfigError
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import aligned, said
 from lockpin_core.readers.report import COUNTS, FIELDS, NOTHING, Report, document, estimated_share, ordered, record
@@ -21,6 +23,7 @@ from lockpin_core.readers.report import COUNTS, FIELDS, NOTHING, Report, documen
 app = new_app()
 
 _TABLE_ROWS = 1000  # more than anybody reads
+_BARS = 20  # of a picture
 _COUNT_TITLES = ("CALLS", "REFUSED", "UNCAPPED", "EST. CALLS", "INPUT", "CACHE READ", "CACHE WRITE", "OUTPUT")
 
 
@@ -42,8 +45,11 @@ class Group(enum.StrEnum):
 @app.command()
 def report(
     context: typer.Context,
-    by: Annotated[Group, typer.Option(help="What to add up by; days are those of `timezone`.")] = Group.TASK,
+    by: Annotated[Group, typer.Option(help="What to add up by.")] = Group.TASK,
     since: SinceOption = None,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Whose days are meant; else `timezone` of lockpin.yaml, or UTC.")
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -51,20 +57,36 @@ def report(
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
-    plot: Annotated[bool, typer.Option("--plot", hidden=True)] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw what was spent instead of a table.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Add up calls, tokens and dollars; works while the proxy runs.
 
     Example: lockpin report --by model --since 7d --format csv
+
+    Example: lockpin report --by day --since 4w --plot
     """
-    if plot:
-        raise typer.BadParameter("that is not in this version", context, param_hint="--plot")
+    if plot and form is not Format.TABLE:
+        raise typer.BadParameter(f"a picture has no {form}; one of the two is allowed", context, param_hint="--plot")
     now = utc_now()
     start = None if since is None else instant(since, "--since", now)
     most = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
-    found = _read(load_config(context, config), by.value, start, now, most)
-    show(_view(found, form, cut=limit is None and len(found.rows) == most), form)
+    if plot:
+        most = -1 if by is Group.DAY else limit or _BARS  # a day that is left out would look like one without spend
+    found = _read(_config(context, config, timezone), by.value, start, now, most)
+    cut = limit is None and len(found.rows) == most
+    if plot and found.total.spent:
+        _draw(found, cut=cut)
+    else:
+        show(_view(found, form, cut=cut), form)
+
+
+def _config(context: typer.Context, own: Path | None, zone: str | None) -> Config:
+    loaded = load_config(context, own)
+    try:
+        return loaded if zone is None else load_config(context, own, {"timezone": zone})
+    except ConfigError as error:  # the file alone is sound
+        raise typer.BadParameter(str(error), context, param_hint="--timezone") from None
 
 
 def _read(config: Config, by: str, since: datetime | None, now: datetime, limit: int) -> Report:
@@ -92,11 +114,25 @@ def _table(report: Report, *, cut: bool) -> View:
     lines = [[row.key or "-", *(f"{getattr(row, name):,}" for name in COUNTS)] for row in (*report.rows, report.total)]
     cells = [[*line, *amounts] for line, *amounts in zip(lines, spent, estimated, strict=True)]
     columns = [Column(report.by.upper()), *(Column(title, right=True) for title in (*_COUNT_TITLES, "SPENT", "EST."))]
-    notes = [f"the dearest {len(report.rows):,}; --limit shows more"] if cut else []
     return View(
-        columns, cells[:-1], (), FIELDS, foot=["TOTAL", *cells[-1][1:]], notes=[*notes, *_notes(report)],
+        columns, cells[:-1], (), FIELDS, foot=["TOTAL", *cells[-1][1:]],
+        notes=[*_cut(report, cut=cut), *_notes(report)],
         empty=f"no calls {'since then ' if report.since else 'yet '}in {report.ledger}",
     )  # fmt: skip
+
+
+def _draw(report: Report, *, cut: bool) -> None:
+    from lockpin_cli import plots  # slow to import
+
+    spent = [(row.key or "-", row.spent) for row in report.rows]
+    print(plots.days(spent) if report.by == Group.DAY else plots.bars(spent))
+    total = f"spent: {said(report.total.spent)} in {report.total.calls:,} call{'s' if report.total.calls != 1 else ''}"
+    for note in [total, *_cut(report, cut=cut), *_notes(report)]:
+        print(note)
+
+
+def _cut(report: Report, *, cut: bool) -> list[str]:
+    return [f"the dearest {len(report.rows):,}; --limit shows more"] if cut else []
 
 
 def _notes(report: Report) -> list[str]:

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
 from lockpin_cli.changes import open_admin, task_name, whoami
 from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
 from lockpin_cli.presence import is_there
-from lockpin_core.clock import utc_now
+from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import aligned, dollars, said
-from lockpin_core.refusals import stamp
 from lockpin_core.windows import Window, kind_text, named, period_text, shown
 
 app = new_app("Make, list and close tasks.\n\nExample: lockpin task new fix-login --budget 5")
@@ -30,7 +30,12 @@ _COLUMNS = (
 _FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created")
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="1 to 128 printable characters without a slash.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="1 to 128 printable characters without a slash.", autocompletion=completion.tasks
+    ),
+]
 
 
 @app.command()

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from lockpin_cli.inputs import load_config
+from lockpin_cli.commands import Command
+from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_core.config import option_names
 from lockpin_core.errors import CommandError, ConfigError
-from lockpin_core.prices import PriceTable, shipped_dir
 
 app = new_app()
 
@@ -46,7 +45,7 @@ SHOWN = {
 }
 
 
-class UpCommand(TyperCommand):
+class UpCommand(Command):
     """Lists those of the configuration's flags in its help whose features are in this version."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -114,11 +113,15 @@ def check_port(port: int) -> None:
     fault = _bind(port)
     if fault is None:
         return
-    tried = range(port + 1, min(port + _TRIED, 65535) + 1) if port >= 1024 else range(8080, 8080 + _TRIED)
-    free = next((other for other in tried if _bind(other) is None), None)
+    free = free_port(port + 1 if port >= 1024 else 8080)
     what = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be listened on: {fault.strerror}"
     way = f"start with: lockpin up --port {free}" if free else "another one is allowed"
     raise CommandError(f"port {port} {what}; {way}")
+
+
+def free_port(first: int) -> int | None:
+    """Find a port that can be listened on, the first from there on; None: none of a hundred can."""
+    return next((port for port in range(first, min(first + _TRIED, 65536)) if _bind(port) is None), None)
 
 
 def _bind(port: int) -> OSError | None:
@@ -152,7 +155,7 @@ def _check(context: typer.Context, config: Path | None, flags: Mapping[str, str]
         loaded = load_config(context, config, flags)
     except ConfigError as error:  # the file alone is sound, so it is a flag
         raise typer.BadParameter(str(error), context, param_hint="a flag") from None
-    PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
+    price_table(loaded)
 
 
 def _flag(name: str) -> str:

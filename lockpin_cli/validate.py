@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from lockpin_cli.inputs import load_config
+from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_core.clock import utc_now
 from lockpin_core.config_warnings import warnings
-from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
 app = new_app()
@@ -28,7 +28,7 @@ def validate(
     Example: lockpin validate ./lockpin.yaml
     """
     loaded = load_config(context, file or config_path(context, config))
-    table = PriceTable.load(shipped_dir(), loaded.pricing, loaded.models)
+    table = price_table(loaded)
     found = warnings(loaded, table, Providers.load(shipped_dir()), at=utc_now())
     for warning in found:
         print(f"warning: {warning}")

@@ -1,9 +1,13 @@
 """The real command in a process of its own, with a home of its own, and a ledger with six calls in it."""
 
+import fcntl
 import os
+import pty
 import socket
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,25 +49,56 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
+def environment_of(home: Home, **extra: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home.path),
+        "XDG_DATA_HOME": str(home.path / "data"),
+        "XDG_CONFIG_HOME": str(home.path / "config"),
+        "PYTHONPATH": str(ROOT),
+        "LOGNAME": "tester",
+        **extra,
+    }
+
+
+@pytest.fixture
+def terminal(home: Home) -> Callable[..., str]:
+    """Run `lockpin WORDS…` with its standard output on a terminal, and give what that shows, escapes and all."""
+
+    def run(*words: str, columns: int = 100, **extra: str) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        command = [sys.executable, "-W", "error", "-m", "lockpin_cli.main", *words]
+        environment = environment_of(home, **{"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | extra)
+        shown = b""
+        with subprocess.Popen(
+            command, cwd=home.path, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL
+        ):
+            os.close(theirs)
+            while True:
+                try:
+                    more = os.read(ours, 65536)
+                except OSError:  # the other end is closed
+                    break
+                if not more:
+                    break
+                shown += more
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n")
+
+    return run
+
+
 @pytest.fixture
 def lockpin(home: Home) -> Run:
     """Run `lockpin WORDS…` in the home's folder."""
 
     def run(*words: str | bytes, **extra: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home.path),
-            "XDG_DATA_HOME": str(home.path / "data"),
-            "XDG_CONFIG_HOME": str(home.path / "config"),
-            "PYTHONPATH": str(ROOT),
-            "LOGNAME": "tester",
-            **extra,
-        }
         command = [sys.executable, "-W", "error", "-m", "lockpin_cli.main", *words]
         return subprocess.run(
             command,
             cwd=home.path,
-            env=environment,
+            env=environment_of(home, **extra),
             capture_output=True,
             text=True,
             errors="surrogateescape",

@@ -34,10 +34,12 @@ class Health(BaseHTTPRequestHandler):
     """Answers as the proxy's own page does."""
 
     status = 200
+    words = b'{"status":"ok","version":"1"}'
 
     def do_GET(self) -> None:
         self.send_response(self.status if self.path == "/lockpin/healthz" else 404)
         self.end_headers()
+        self.wfile.write(self.words)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -70,7 +72,7 @@ def test_env_serves_every_client(lockpin, authority, port):
     done = lockpin("env", "--task", "fix login", "--port", str(port))
 
     bundle, certificate = str(authority / BUNDLE), str(authority / AUTHORITY)
-    proxy = f"http://fix%20login@127.0.0.1:{port}"
+    proxy = f"http://fix%20login:task@127.0.0.1:{port}"
     assert (done.returncode, done.stderr) == (0, "")
     assert exports(done.stdout) == {
         "HTTPS_PROXY": proxy,
@@ -137,7 +139,7 @@ def test_shell_takes_the_assignments_as_they_are(lockpin, authority, home):
         ["sh", "-c", assignments + 'printf "%s|%s" "$HTTPS_PROXY" "$SSL_CERT_FILE"'], capture_output=True, text=True
     )
 
-    assert shown.stdout == f"http://a%27b%3Bc@127.0.0.1:8080|{strange}/.mitmproxy/{BUNDLE}"
+    assert shown.stdout == f"http://a%27b%3Bc:task@127.0.0.1:8080|{strange}/.mitmproxy/{BUNDLE}"
 
 
 def test_other_shells_have_their_own_quotes(lockpin, authority, home):
@@ -280,7 +282,7 @@ def test_no_proxy_entry_of_others_stays(entry):
     ("task", "user"), [("fix", "fix"), ("a@b:c", "a%40b%3Ac"), ("übung", "%C3%BCbung"), ("50%", "50%25")]
 )
 def test_task_is_percent_encoded_as_user_name(task, user):
-    assert proxy_url(8080, task) == f"http://{user}@127.0.0.1:8080"
+    assert proxy_url(8080, task) == f"http://{user}:task@127.0.0.1:8080"
 
 
 def test_without_a_task_there_is_no_user_name():
@@ -291,3 +293,13 @@ def test_only_node_adds_to_its_store_and_needs_no_bundle():
     names = variables("http://127.0.0.1:8080", Trust(Path("/ca"), Path("/bundle"), Path("/node")))
 
     assert [name for name, value in names.items() if value == "/node"] == ["NODE_EXTRA_CA_CERTS"]
+
+
+def test_other_server_that_answers_everything_is_no_proxy():
+    class Other(Health):
+        words = b"<html>"
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server, ThreadPoolExecutor(1) as threads:
+        threads.submit(server.serve_forever, 0.01)
+        assert "is no Lockpin" in proxy_note(server.server_port)
+        server.shutdown()

@@ -1,0 +1,195 @@
+"""`lockpin prices explain`: how a call's charge and hold were computed, line by line, down to the rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.changes import find_call
+from lockpin_cli.inputs import load_config, price_table
+from lockpin_cli.options import ConfigOption
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
+from lockpin_core.call import Terms
+from lockpin_core.clock import stamp, utc_now
+from lockpin_core.config import Config
+from lockpin_core.errors import CommandError, UnpricedError
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.money import Money, rate_exact
+from lockpin_core.prices import Model, price, shipped_dir
+from lockpin_core.providers import Providers
+from lockpin_core.readers.calls import charged
+from lockpin_core.readers.explain import AskedReader, Part, Sum, charge_sum, hold_sum
+from lockpin_core.readers.figures import said
+
+_COLUMNS = (Column("UNIT"), *(Column(title, right=True) for title in ("COUNT", "RATE", "AMOUNT")))
+_FIELDS = ("of", "unit", "count", "rate_usd", "per", "amount_usd")
+_MILLION = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The charge or the hold: what was booked, how it adds up, and what has to be said of it."""
+
+    name: str
+    booked: Money
+    sum: Sum | None
+    words: Sequence[str]
+
+    @property
+    def adds_up(self) -> bool:
+        return self.sum is not None and self.sum.amount == self.booked
+
+
+def explain(
+    context: typer.Context,
+    call: Annotated[
+        str, typer.Argument(metavar="[ID|last]", help="A call's id, 4 of its first characters or more, or the newest.")
+    ] = "last",
+    form: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Show how a call's charge and hold were computed. Status 1 where the charge does not add up with these prices.
+
+    Example: lockpin prices explain last
+    """
+    loaded = load_config(context, config)
+    found = find_call(loaded.ledger, call)
+    if found.held is None:
+        raise CommandError(f'call "{found.id}" was {found.decision} ({found.code}); it took no hold and cost nothing')
+    sides = _sides(loaded, found, utc_now())
+    if form is Format.TABLE:
+        print(plain(f"call {found.id}, {stamp(found.at)}: {found.provider}/{found.model}, task {found.payers.task}"))
+        for side in sides:
+            _print(side)
+    else:
+        _dump(found, sides, form)
+    if any(side.name == "charge" and side.sum is not None and not side.adds_up for side in sides):
+        raise typer.Exit(1)
+
+
+def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
+    table = price_table(config)
+    provider = Providers.load(shipped_dir()).by_name(call.provider)
+    geo = None if provider is None else provider.geo_of(call.host)
+    asked = table.find(call.provider, call.model, call.at)
+    served = table.find(call.provider, call.model_served, call.at) if call.model_served else None
+    with AskedReader(config.ledger) as reader:
+        terms = reader.asked(call)
+    sides = []
+    if call.state == "charged":
+        sides.append(_charge(call, served or asked, replace(terms, tier=call.tier or terms.tier), geo, now))
+    return [*sides, _hold(call, asked, terms, geo)]
+
+
+def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, now: datetime) -> Side:
+    corrected = [each for each in call.corrections if each.code == "corrected"]
+    cost = charged(call)
+    assert cost is not None, "only a charged call has a charge"
+    booked = Money(cost.nano - sum(each.amount.nano for each in corrected))
+    words = [f"then corrected by {_signed(each.amount)}: {each.reason or '-'}" for each in corrected]
+    if call.estimated and booked == call.held:
+        return Side("charge", booked, None, [f"an estimate ({call.reason}): the hold, in full", *words])
+    if call.estimated:
+        words.insert(0, f"an estimate ({call.reason}) of its usage")
+    if model is None:
+        return Side("charge", booked, None, [f"no price of {call.model_served or call.model} is known now", *words])
+    try:
+        found = charge_sum(model, call.usage, terms, call.at, geo)
+    except UnpricedError as error:
+        return Side("charge", booked, None, [f"{error}", *words])
+    if found.amount != booked:
+        words.insert(0, _why_not(call))
+    else:
+        words += _today(model, call, terms, geo, booked, now)
+    return Side("charge", booked, found, words)
+
+
+def _why_not(call: CallRow) -> str:
+    of_then = f" (its price table was of {call.price_date})" if call.price_date else ""
+    return f"these prices give another sum than was booked: prices changed since{of_then}, or several models answered"
+
+
+def _today(model: Model, call: CallRow, terms: Terms, geo: str | None, booked: Money, now: datetime) -> list[str]:
+    try:
+        today = Money.from_pico(price(model, call.usage, terms, now, host_geo=geo))
+    except UnpricedError:
+        return []
+    return [] if today == booked else [f"prices changed since: today the same usage costs {said(today)}"]
+
+
+def _hold(call: CallRow, model: Model | None, terms: Terms, geo: str | None) -> Side:
+    assert call.held is not None, "checked before"
+    found = None if model is None else hold_sum(model, call, terms, geo)
+    words = ["every token at the dearest rate that may apply"]
+    if found is None:
+        tokens = f"up to {call.held_tokens:,} tokens; " if call.held_tokens else ""
+        words = [f"{tokens}its parts cannot be told from the row: tools, hidden input, a shrunken hold or new prices"]
+    return Side("hold", call.held, found, words)
+
+
+def _print(side: Side) -> None:
+    print(f"\n{side.name}: {said(side.booked)}")
+    found = side.sum
+    if found is not None:
+        amounts = [_dollars(part.total) for part in found.parts]
+        places = max((len(text.partition(".")[2]) for text in amounts), default=0)
+        cells = [
+            [part.unit, f"{part.count:,}", _rate(part), f"${Decimal(amount):.{places}f}"]
+            for part, amount in zip(found.parts, amounts, strict=True)
+        ]
+        notes = [f"× {num}/{den} {name}" if den != 1 else f"× {num} {name}" for name, (num, den) in found.factors]
+        notes += [f"prices of a prompt of {found.above:,} tokens or more"] if found.above else []
+        sum_text = f"= ${_dollars(found.pico)}"
+        is_exact = found.pico == found.amount.nano * 1000
+        notes.append(sum_text if is_exact else f"{sum_text}, rounded up to ${found.amount.exact()}")
+        show(View(_COLUMNS, cells, (), _FIELDS, notes=notes, empty="no usage"), Format.TABLE)
+    for words in side.words:
+        print(plain(words))
+
+
+def _dump(call: CallRow, sides: Sequence[Side], form: Format) -> None:
+    records = [{"of": side.name, **_part(part)} for side in sides if side.sum is not None for part in side.sum.parts]
+    document = {
+        "call": call.id, "at": stamp(call.at), "provider": call.provider, "model": call.model,
+        **{side.name: _side(side) for side in sides},
+    }  # fmt: skip
+    show(View((), (), records, _FIELDS, document), form)
+
+
+def _side(side: Side) -> Mapping[str, object]:
+    found = side.sum
+    told = {"booked_usd": side.booked.exact(), "adds_up": side.adds_up, "notes": list(side.words)}
+    if found is None:
+        return told | {"parts": [], "tier": None, "above_tokens": None, "factors": {}, "sum_usd": None}
+    return told | {
+        "parts": [_part(part) for part in found.parts],
+        "tier": found.tier,
+        "above_tokens": found.above,
+        "factors": {name: f"{num}/{den}" for name, (num, den) in found.factors},
+        "sum_usd": _dollars(found.pico),
+    }
+
+
+def _part(part: Part) -> dict[str, object]:
+    rate = _dollars(part.rate) if part.is_fee else rate_exact(part.rate)
+    per = 1 if part.is_fee else _MILLION
+    return {"unit": part.unit, "count": part.count, "rate_usd": rate, "per": per, "amount_usd": _dollars(part.total)}
+
+
+def _rate(part: Part) -> str:
+    return f"${_dollars(part.rate)} each" if part.is_fee else f"${rate_exact(part.rate)}/M"
+
+
+def _dollars(pico: int) -> str:
+    """Write picodollars as exact dollars."""
+    text = f"{Decimal(pico).scaleb(-12):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _signed(amount: Money) -> str:
+    return f"{'-' if amount.nano < 0 else '+'}${Money(abs(amount.nano)).exact()}"

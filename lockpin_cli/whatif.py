@@ -1,0 +1,191 @@
+"""`lockpin whatif`: what other limits, or another model's prices, would have made of the calls in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import typer
+
+from lockpin_cli.inputs import amount, instant, load_config, price_table
+from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
+from lockpin_cli.output import Column, Format, FormatOption, View, show
+from lockpin_cli.presence import is_there
+from lockpin_cli.rules import known
+from lockpin_core import clock
+from lockpin_core.budgets import Budget
+from lockpin_core.clock import stamp, utc_now
+from lockpin_core.config import Config
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.money import Money
+from lockpin_core.prices import Model
+from lockpin_core.readers import whatif as past
+from lockpin_core.readers.figures import aligned, dollars, said
+from lockpin_core.windows import Window
+
+app = new_app()
+
+_LIMIT_COLUMNS = (
+    *(Column("BUDGET"), Column("KEY"), Column("WINDOW"), Column("LIMIT", right=True), Column("CALLS", right=True)),
+    *(Column("WOULD BE REFUSED", right=True), Column("SPENT", right=True), Column("WOULD SPEND", right=True)),
+    Column("FIRST REFUSAL"),
+)
+_MODEL_COLUMNS = (
+    *(Column("MODEL"), Column("AS"), Column("CALLS", right=True), Column("SPENT", right=True)),
+    *(Column("WOULD SPEND", right=True), Column("DIFFERENCE", right=True), Column("LEFT OUT", right=True)),
+)
+_LIMIT_ASSUMPTIONS = (
+    "assumed: the same calls come again, each asks for what it held at the last, and a refused one costs nothing",
+    "not in it: calls that were refused then or went uncapped; nothing counts from before the first call",
+)
+_MODEL_ASSUMPTIONS = ("assumed: the same usage, at the standard tier; estimated charges have none and are left out",)
+
+
+@app.command()
+def whatif(
+    context: typer.Context,
+    task_budget: Annotated[
+        str | None, typer.Option(metavar="USD", help="A budget for every task, in all; other limits are not looked at.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=USD", help="Another limit for a budget in force; may be repeated.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="A=B", help="Calls of model A, a name or a glob, at the prices of model B.")
+    ] = None,
+    task: TaskOption = None,
+    since: SinceOption = None,
+    form: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Replay the calls in the ledger against other limits, or at another model's prices. Nothing is changed.
+
+    Example: lockpin whatif --task-budget 5 --since 30d
+
+    Example: lockpin whatif --limit daily=10
+
+    Example: lockpin whatif --model 'claude-opus-*=claude-sonnet-5-5'
+    """
+    if (model is None) is (task_budget is None and not limit):
+        raise typer.BadParameter("limits or a model are needed, one of the two", context, param_hint="--model")
+    start = None if since is None else instant(since, "--since", utc_now())
+    budget = None if task_budget is None else amount(task_budget, "--task-budget")
+    pairs = [_pair(text, "--limit") for text in limit or ()]
+    sides = None if model is None else _pair(model, "--model")
+    loaded = load_config(context, config)
+    if sides is not None:
+        other = _model(loaded, sides[1])
+        rows = past.reprice(_calls(loaded, start, task), lambda call: _is_called(call, sides[0]), other)
+        show(_model_view(rows, start), form)
+        return
+    limits = [*_of_tasks(budget), *_changed(loaded, [(name, amount(usd, "--limit")) for name, usd in pairs])]
+    taken = (past.past_of(call) for call in _calls(loaded, start, task))
+    found = past.replay((call for call in taken if call is not None), limits, clock.instant)
+    show(_limit_view(found, start), form)
+
+
+def _pair(text: str, name: str) -> tuple[str, str]:
+    left, equals, right = text.rpartition("=")
+    if not equals or not left.strip() or not right.strip():
+        allowed = "NAME=USD is allowed" if name == "--limit" else "A=B, two models, is allowed"
+        raise typer.BadParameter(f'"{text}": {allowed}', param_hint=name)
+    return left.strip(), right.strip()
+
+
+def _calls(config: Config, since: datetime | None, task: str | None) -> Iterator[CallRow]:
+    if is_there(config.ledger):
+        with LedgerReader(config.ledger) as reader:
+            yield from reader.calls(since=since, task=task)
+
+
+def _of_tasks(limit: Money | None) -> list[Budget]:
+    return [] if limit is None else [Budget("task", "task", Window("lifetime"), limit, enforce=True, own=True)]
+
+
+def _changed(config: Config, limits: Sequence[tuple[str, Money]]) -> list[Budget]:
+    """Give the budgets in force with other limits. Raises CommandError where there is none of a name."""
+    book = known(config).book if limits else None
+    changed: list[Budget] = []
+    for name, limit in limits:
+        found = None if book is None else book.find(name)
+        if book is None or found is None:
+            names = ", ".join(book.names()) if book is not None else ""
+            raise CommandError(f'no budget "{name}"; there are {names}')
+        changed.append(replace(found, limit=limit, enforce=True))
+    return changed
+
+
+def _model(config: Config, name: str) -> Model:
+    """Find the model whose prices are to be taken, by "provider/name" or name. Raises CommandError."""
+    table = price_table(config)
+    provider, slash, rest = name.partition("/")
+    found = table.find(provider, rest) if slash and provider in table.shipped else None
+    for each in table.shipped if found is None else ():
+        found = found or table.find(each, name)
+    if found is None:
+        near = ", ".join(table.nearest(name))
+        raise CommandError(f'model "{name}" has no price; known are {near or "none like it"}')
+    return found
+
+
+def _is_called(call: CallRow, name: str) -> bool:
+    names = (call.model, call.asked_model, call.model_served, f"{call.provider}/{call.model}")
+    return any(each is not None and (each == name or fnmatchcase(each, name)) for each in names)
+
+
+def _limit_view(found: past.Replay, since: datetime | None) -> View:
+    records = [past.limit_record(outcome, clock.instant) for outcome in found.outcomes]
+    outcomes = found.outcomes
+    columns = [
+        aligned([outcome.budget.limit for outcome in outcomes], up=False),
+        aligned([Money(outcome.spent) for outcome in outcomes], up=True),
+        aligned([Money(outcome.would_spend) for outcome in outcomes], up=True),
+    ]
+    cells = [
+        [str(r["budget"]), str(r["key"]), str(r["window"]), limit, f"{o.calls:,}", f"{o.refused:,}", spent, would,
+         str(r["first"] or "-")]
+        for r, o, limit, spent, would in zip(records, outcomes, *columns, strict=True)
+    ]  # fmt: skip
+    refused = len(found.refused)
+    said_total = f"of {found.calls:,} calls {refused:,} would have been refused: {said(found.would_spend)} spent"
+    document = {
+        "since": None if since is None else stamp(since), "assumptions": list(_LIMIT_ASSUMPTIONS), "rows": records,
+        "total": {
+            "calls": found.calls, "refused": refused, "spent_usd": dollars(found.spent),
+            "would_spend_usd": dollars(found.would_spend),
+        },
+        "refused": list(found.refused),
+    }  # fmt: skip
+    return View(
+        _LIMIT_COLUMNS, cells, records, past.LIMIT_FIELDS, document,
+        notes=[f"{said_total} instead of {said(found.spent)}", *_LIMIT_ASSUMPTIONS],
+        empty="no calls that such limits count",
+    )  # fmt: skip
+
+
+def _model_view(rows: Sequence[past.Repriced], since: datetime | None) -> View:
+    total = past.sum_of(rows)
+    records = [past.model_record(row) for row in rows]
+    every = [*rows, total]
+    columns = [
+        aligned([row.spent for row in every], up=True),
+        aligned([row.would_spend for row in every], up=True),
+        aligned([row.would_spend - row.spent for row in every], up=True),
+    ]
+    cells = [
+        [row.model, row.as_model, f"{row.calls:,}", *amounts, f"{row.left_out:,}"]
+        for row, *amounts in zip(every, *columns, strict=True)
+    ]
+    document = {
+        "since": None if since is None else stamp(since), "assumptions": list(_MODEL_ASSUMPTIONS), "rows": records,
+        "total": {key: value for key, value in past.model_record(total).items() if key not in ("model", "as_model")},
+    }  # fmt: skip
+    return View(
+        _MODEL_COLUMNS, cells[:-1], records, past.MODEL_FIELDS, document, foot=["TOTAL", "", *cells[-1][2:]],
+        notes=_MODEL_ASSUMPTIONS, empty="no charged calls of such a model",
+    )  # fmt: skip

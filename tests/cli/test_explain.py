@@ -1,0 +1,164 @@
+"""`lockpin prices explain`: sums by hand."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.config_budgets import own_budget
+from lockpin_core.ledger.admin import SqliteAdmin
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit, total_tokens
+
+CEILING = Ceiling(20_000, 4096, frozenset({Unit.INPUT, Unit.CACHE_WRITE_5M}), frozenset({Unit.OUTPUT}), {})
+
+PLAIN = Terms()
+
+
+@pytest.fixture
+def book(home) -> Callable[..., None]:
+    """Book one call: its hold, and its charge."""
+
+    def booked(
+        charge: str, usage: dict, *, model: str = "claude-opus-4-5", hold: str = "0.2274",
+        tokens: int = 24_096, terms: Terms = PLAIN, **more: object,
+    ) -> None:  # fmt: skip
+        ledger = SqliteLedger(home.ledger, clock=utc_now, new_id=new_id)
+        call = Call(
+            id="c100", payers=Payers("fix", "box"), provider="anthropic", host="api.anthropic.com",
+            wire="anthropic_messages", model=model, asked_model=model, client="x/1", streamed=True,
+            quote=Quote(Money.parse(hold), tokens, CEILING), terms=terms, output_limit=4096, limit_set=False,
+            billing="metered", price_date="2026-08-01", rates={},
+        )  # fmt: skip
+        ledger.hold(call, Rules((), own_budget(None, ("0.8",), "UTC"))).result(10)
+        made = Charge(Money.parse(charge), usage, total_tokens(usage), model, terms.tier, **more)
+        ledger.settle("c100", made).result(10)
+        ledger.stop()
+
+    return booked
+
+
+def test_charge_and_hold_are_taken_apart(lockpin, book):
+    usage = {Unit.INPUT: 1000, Unit.CACHE_READ: 10_000, Unit.CACHE_WRITE_5M: 400, Unit.OUTPUT: 200, Unit.WEB_SEARCH: 2}
+    book("0.0375", usage)
+
+    done = lockpin("prices", "explain")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *lines = done.stdout.splitlines()
+    assert first.startswith("call c100, 20")
+    assert first.endswith(": anthropic/claude-opus-4-5, task fix")
+    assert sorted(" ".join(line.split()) for line in lines[3:8]) == [
+        "cache_read 10,000 $0.5/M $0.0050",
+        "cache_write_5m 400 $6.25/M $0.0025",
+        "input 1,000 $5/M $0.0050",
+        "output 200 $25/M $0.0050",
+        "web_search 2 $0.01 each $0.0200",
+    ]
+    assert (lines[1], lines[8]) == ("charge: $0.0375", "= $0.0375")
+    # Every prompt token at the dearest rate, that of a cache write, and the whole output.
+    assert [" ".join(line.split()) for line in lines[10:]] == [
+        "hold: $0.2274",
+        "UNIT COUNT RATE AMOUNT",
+        "cache_write_5m 20,000 $6.25/M $0.1250",
+        "output 4,096 $25/M $0.1024",
+        "= $0.2274",
+        "every token at the dearest rate that may apply",
+    ]
+
+
+def test_parts_in_json_add_up_to_the_sum(lockpin, book):
+    book("0.01", {Unit.INPUT: 1000, Unit.OUTPUT: 200})
+
+    told = json.loads(lockpin("prices", "explain", "c100", "--format", "json").stdout)
+
+    assert told["charge"]["parts"] == [
+        {"unit": "input", "count": 1000, "rate_usd": "5", "per": 1000000, "amount_usd": "0.005"},
+        {"unit": "output", "count": 200, "rate_usd": "25", "per": 1000000, "amount_usd": "0.005"},
+    ]
+    assert (told["charge"]["booked_usd"], told["charge"]["sum_usd"], told["charge"]["adds_up"]) == (
+        "0.01",
+        "0.01",
+        True,
+    )
+    assert (told["hold"]["sum_usd"], told["hold"]["adds_up"]) == ("0.2274", True)
+
+
+def test_factors_are_named_and_multiply_all_but_fees(lockpin, book):
+    # 1,000 tokens at $4 and 100 at $20 a million, times 2 for speed, times 1.1 for the region; and one search.
+    usage = {Unit.INPUT: 1000, Unit.OUTPUT: 100, Unit.WEB_SEARCH: 1}
+    book("0.0232", usage, model="claude-opus-5-5", terms=Terms(speed="fast", geo="us"))
+
+    lines = lockpin("prices", "explain").stdout.splitlines()
+
+    assert "× 2 speed fast" in lines
+    assert "× 11/10 region us" in lines
+    assert "= $0.0232" in lines
+
+
+def test_last_rounding_is_shown(lockpin, book, home):
+    home.config("pricing:\n  tiny: {input_per_mtok: 0.0005, output_per_mtok: 1}\n")
+    book("0.000000002", {Unit.INPUT: 3}, model="tiny")
+
+    # Three half nanodollars are one and a half, and become two.
+    assert "= $0.0000000015, rounded up to $0.000000002" in lockpin("prices", "explain").stdout
+
+
+def test_band_is_named(lockpin, book):
+    # 200,001 tokens of a prompt: $6 instead of $3 a million.
+    book("1.200006", {Unit.INPUT: 200_001}, model="claude-sonnet-4-5")
+
+    assert "prices of a prompt of 200,001 tokens or more" in lockpin("prices", "explain").stdout
+
+
+def test_sum_that_is_not_the_charge_is_said_with_status_1(lockpin, book):
+    book("0.03", {Unit.INPUT: 1000})
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 1
+    assert "these prices give another sum than was booked" in done.stdout
+    assert "of 2026-08-01" in done.stdout
+
+
+def test_estimate_of_the_hold_has_no_parts(lockpin, book):
+    book("0.2274", {}, reason="client_left", estimated=True)
+
+    assert "an estimate (client_left): the hold, in full" in lockpin("prices", "explain").stdout
+
+
+def test_correction_is_told_beside_the_first_charge(lockpin, book, home):
+    book("0.005", {Unit.INPUT: 1000})
+    admin = SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id)
+    admin.correct("c100", Money.parse("0.004"), reason="the invoice", who="anna")
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 0
+    assert "charge: $0.005\n" in done.stdout
+    assert "then corrected by -$0.001: the invoice" in done.stdout
+
+
+def test_hold_whose_parts_are_not_kept_is_said(lockpin, book):
+    book("0.005", {Unit.INPUT: 1000}, hold="0.3")
+
+    assert "up to 24,096 tokens; its parts cannot be told from the row" in lockpin("prices", "explain").stdout
+
+
+def test_call_in_flight_has_only_a_hold(lockpin, ledger):
+    done = lockpin("prices", "explain", "c4")
+
+    assert done.returncode == 0
+    assert "hold: $1.25" in done.stdout
+    assert "charge" not in done.stdout
+
+
+def test_refused_call_has_nothing_to_explain(lockpin, ledger):
+    done = lockpin("prices", "explain", "c5")
+
+    assert done.returncode == 1
+    assert "it took no hold and cost nothing" in done.stderr

@@ -1,0 +1,285 @@
+"""`lockpin run` with real proxies, real commands and an origin on this machine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import processes
+import pytest
+from processes import RIG, ROOT, free_port, until
+
+from lockpin_cli.env import Health, health
+
+# One call, as an SDK makes it: through HTTPS_PROXY, trusting what SSL_CERT_FILE says.
+AGENT = """
+import json, sys, urllib.error, urllib.request
+body = {"model": "claude-sonnet-5-5", "max_tokens": int(sys.argv[1]), "messages": [{"role": "user", "content": "hi"}]}
+headers = {"content-type": "application/json", "x-api-key": "k"}
+request = urllib.request.Request("https://api.anthropic.com/v1/messages", json.dumps(body).encode(), headers)
+try:
+    print(urllib.request.urlopen(request, timeout=20).status)
+except urllib.error.HTTPError as error:
+    print(error.code, json.load(error)["error"]["message"])
+"""
+# A command that says it is there, then waits for a file to appear.
+PATIENT = """
+import pathlib, sys, time
+print("there", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+"""
+# A command that says which signal came.
+LISTENER = """
+import signal, sys
+def hear(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    sys.exit(7)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, hear)
+print("there", flush=True)
+signal.pause()
+"""
+
+
+@dataclass
+class Desk:
+    """A user's home, with the command and what it started."""
+
+    home: Path
+    port: int
+    begun: list[subprocess.Popen] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Path:
+        return self.home / ".local/share/lockpin/ledger.sqlite3"
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-W", "error", "-m", "lockpin_cli.main", *words]
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        path = os.pathsep.join(map(str, (ROOT, ROOT / "addons", RIG / "resolver")))
+        return kept | {"HOME": str(self.home), "PYTHONPATH": path, "LOGNAME": "tester"}
+
+    def lockpin(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), cwd=self.home, env=self.environment() | more, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.lockpin("run", "--port", str(self.port), *words, **more)
+
+    def begin(self, *words: str) -> subprocess.Popen:
+        """Start a run in a session of its own, and wait until its command is there."""
+        process = subprocess.Popen(
+            self.command("run", "--port", str(self.port), *words), cwd=self.home, env=self.environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.begun.append(process)
+        assert process.stdout.readline() == "there\n", process.stderr.read()
+        return process
+
+
+@contextmanager
+def at_desk(folder: Path, config: str) -> Iterator[Desk]:
+    desk = Desk(processes.make_home(folder), free_port())
+    (desk.home / "lockpin.yaml").write_text(config)
+    try:
+        yield desk
+    finally:
+        for process in desk.begun:
+            processes.end(process, 20)
+            process.stdout.close()
+            process.stderr.close()
+
+
+@pytest.fixture
+def origin(tmp_path) -> Iterator[processes.Origin]:
+    with processes.origin(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def desk(tmp_path, origin) -> Iterator[Desk]:
+    with at_desk(tmp_path, f'upstreams: {{api.anthropic.com: "{origin.url}"}}\n') as found:
+        yield found
+
+
+def test_command_runs_behind_a_proxy_of_its_own_within_its_budget(desk, origin):
+    # Ten tokens in at $2, a hundred out at $10 a million: $0.00102. The second call could cost far more than is left.
+    both = f"{sys.executable} -c '{AGENT}' 100; {sys.executable} -c '{AGENT}' 60000"
+    done = desk.run("--task", "fix", "--budget", "0.02", "--", "sh", "-c", both)
+
+    assert done.stdout.splitlines()[0] == "200"
+    assert done.stdout.splitlines()[1].startswith('402 lockpin: task "fix" would exceed its $0.02')
+    assert done.stderr == (
+        'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00, refused 1, left $0.01898 of its budget\n'
+    )
+    assert done.returncode == 0
+    assert [call["path"] for call in origin.calls() if "count" not in call["path"]] == ["/v1/messages"]
+    assert health(desk.port) is Health.NONE
+
+
+def test_exit_status_is_the_commands(desk):
+    assert desk.run("--", "sh", "-c", "exit 7").returncode == 7
+    assert desk.run("--", "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL
+
+
+def test_flags_after_the_command_are_its_own(desk):
+    done = desk.run("sh", "-c", 'echo "$0 $1"', "--task", "x")
+
+    assert (done.stdout, done.returncode) == ("--task x\n", 0)
+
+
+def test_command_has_every_variable_of_env_and_no_way_round_the_cap(desk):
+    done = desk.run("--task", "a b", "--", "env", NO_PROXY="api.openai.com,intra.net", SSL_CERT_DIR="/nowhere")
+
+    found = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    address = f"http://a%20b:task@127.0.0.1:{desk.port}"
+    bundle = str(desk.home / ".mitmproxy" / "lockpin-ca-bundle.pem")
+    assert {found[name] for name in ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy")} == {address}
+    assert found["NO_PROXY"] == found["no_proxy"].join(("intra.net,", "")) == "intra.net,127.0.0.1,localhost"
+    assert {
+        found[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE", "CODEX_CA_CERTIFICATE")
+    } == {bundle}
+    assert found["NODE_EXTRA_CA_CERTS"].endswith("mitmproxy-ca-cert.pem")
+    assert found["NODE_USE_ENV_PROXY"] == "1"
+    assert "SSL_CERT_DIR" not in found
+    assert "taken out of NO_PROXY, as it would go round the cap: api.openai.com" in done.stderr
+
+
+def test_budget_without_a_task_makes_one_that_is_named_after_the_command(desk):
+    done = desk.run("--budget", "1", "--", "true")
+
+    assert re.fullmatch(r'lockpin: task "true-\d{8}-\d{6}": 0 calls, .* left \$1\.00 of its budget\n', done.stderr)
+    (task,) = json.loads(desk.lockpin("task", "list", "--format", "json").stdout)
+    assert (task["limit_usd"], task["window"]) == (1, "lifetime")
+
+
+def test_run_without_a_name_tells_what_is_left_of_the_tightest_limit(desk):
+    assert desk.run("--", "true").stderr == (
+        'lockpin: 0 calls, spent $0.00, estimated $0.00, refused 0, left $25.00 of "daily"\n'
+    )
+
+
+def test_budget_of_a_task_in_use_keeps_its_window(desk):
+    desk.lockpin("task", "new", "fix", "--budget", "1", "--window", "day")
+    desk.run("--task", "fix", "--budget", "2", "--", "true")
+
+    (task,) = json.loads(desk.lockpin("task", "list", "--format", "json").stdout)
+    assert (task["limit_usd"], task["window"]) == (2, "day")
+
+
+def test_healthy_proxy_is_used_and_left_alone(tmp_path, origin):
+    config = f'upstreams: {{api.anthropic.com: "{origin.url}"}}\n'
+    with at_desk(tmp_path, config) as desk, processes.proxy(tmp_path, config, kind="up", home=desk.home) as running:
+        desk.port = running.port
+        done = desk.run("--task", "fix", "--", sys.executable, "-c", AGENT, "100")
+
+        assert (done.stdout, done.returncode) == ("200\n", 0)
+        assert health(running.port) is Health.OK
+        assert len(list((desk.ledger.parent / "ledger.sqlite3.writers").iterdir())) == 1
+
+
+def test_proxy_of_another_ledger_is_not_used(tmp_path, desk):
+    with processes.proxy(tmp_path, kind="up") as other:
+        desk.port = other.port
+        done = desk.run("--", "true")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"lockpin: the proxy on port {other.port} keeps its books elsewhere than in ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_command_does_not_run_where_the_proxy_does_not_start(desk, tmp_path):
+    desk.ledger.parent.mkdir(parents=True)
+    desk.ledger.write_text("no ledger")
+    done = desk.run("--", "touch", str(tmp_path / "ran"))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("lockpin: the proxy did not start, so the command was not run: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_port_in_other_hands_is_one_line(desk, tmp_path):
+    with processes.origin(tmp_path) as other:
+        desk.port = other.port
+        done = desk.run("--", "true")
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"lockpin: port {other.port} is in use")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "named"),
+    [
+        (["--", "no-such-command"], 1, 'there is no command "no-such-command"'),
+        ([], 2, "COMMAND"),
+        (["--budget", "0", "--", "true"], 2, "--budget"),
+        (["--task", "a/b", "--", "true"], 2, "a/b"),
+    ],
+)
+def test_mistake_is_one_line_and_nothing_is_started(desk, words, status, named):
+    done = desk.run(*words)
+
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+    assert named in done.stderr
+    assert not desk.ledger.exists()
+
+
+def test_closed_task_runs_nothing(desk, tmp_path):
+    desk.lockpin("task", "new", "fix", "--budget", "1")
+    desk.lockpin("task", "close", "fix")
+    done = desk.run("--task", "fix", "--", "touch", str(tmp_path / "ran"))
+
+    assert done.returncode == 1
+    assert 'task "fix" is closed' in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_reaches_the_command(desk, number):
+    process = desk.begin("--", sys.executable, "-c", LISTENER)
+    process.send_signal(number)
+
+    assert process.stdout.readline() == f"{number.name}\n"
+    assert process.wait(30) == 7
+    assert health(desk.port) is Health.NONE
+
+
+def test_two_runs_share_one_proxy_and_the_last_ends_it(desk, tmp_path):
+    first = desk.begin("--", sys.executable, "-c", PATIENT, str(tmp_path / "one"))
+    second = desk.begin("--", sys.executable, "-c", PATIENT, str(tmp_path / "two"))
+    (tmp_path / "one").touch()
+
+    assert first.wait(30) == 0
+    assert "the proxy goes on for another `lockpin run`" in first.stderr.read()
+    assert health(desk.port) is Health.OK
+    (tmp_path / "two").touch()
+    assert second.wait(30) == 0
+    until(lambda: health(desk.port) is Health.NONE)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed by Linux only")
+def test_ctrl_c_while_the_proxy_starts_ends_it_too(desk):
+    process = subprocess.Popen(
+        desk.command("run", "--port", str(desk.port), "--", "true"), cwd=desk.home, env=desk.environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    desk.begun.append(process)
+    until(lambda: (desk.ledger.parent / "ledger.sqlite3.run").exists())
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    (proxy,) = until(lambda: children.read_text().split())
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(30) == 130
+    until(lambda: not Path(f"/proc/{proxy}").exists())

@@ -1,0 +1,67 @@
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from lockpin_cli.output import Column, View
+from lockpin_cli.tables import table_of
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def drawn(view: View, width: int) -> list[str]:
+    console = Console(width=width, force_terminal=False, record=True, file=io.StringIO())
+    console.print(table_of(view))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_numbers_stand_right_and_sums_below_a_rule():
+    view = View(
+        [Column("TASK"), Column("SPENT", right=True)], [["fix", "$0.5"], ["doc", "$12.5"]], (), (), foot=["T", "$13"]
+    )
+
+    assert drawn(view, 40) == ["TASK  SPENT", "─" * 11, "fix    $0.5", "doc   $12.5", "─" * 11, "T       $13"]
+
+
+def test_texts_fold_at_spaces_where_room_is_short_and_numbers_never():
+    view = View([Column("WHAT"), Column("SPENT", right=True)], [["a b c d", "$1,000,000.00"]], (), ())
+
+    lines = drawn(view, 20)
+
+    assert lines[2].endswith("$1,000,000.00")
+    assert [line.split()[0] for line in lines[2:]] == ["a", "d"]
+
+
+@pytest.mark.parametrize("columns", [20, 60, 200])
+def test_terminal_of_any_width_shows_whole_amounts_and_ids(terminal, ledger, columns):
+    shown = ESCAPES.sub("", terminal("calls", columns=columns))
+
+    for whole in ("$0.0214", "$1.25", "claude-opus-4-5", "unknown_model", "CHARGED"):
+        assert whole in shown
+
+
+def test_terminal_gets_colours_and_a_pipe_none(terminal, lockpin, ledger):
+    shown = terminal("calls")
+
+    assert "\x1b[31m" in shown  # a refused call is red
+    assert "\x1b[1m" in shown
+    assert "\x1b" not in lockpin("calls", TERM="xterm-256color").stdout
+
+
+@pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_terminal_without_colours_gets_the_lines_of_a_pipe(terminal, lockpin, ledger, more):
+    assert terminal("report", **more) == lockpin("report").stdout
+
+
+def test_escapes_of_a_name_do_not_reach_the_terminal():
+    view = View([Column("TASK")], [["a\x1b[31mb [bold]c[/bold]"]], (), ())
+
+    assert drawn(view, 60)[2] == "a\\x1b[31mb [bold]c[/bold]"
+
+
+def test_used_up_budget_is_red_and_one_past_its_alert_step_yellow(terminal, lockpin, ledger):
+    lockpin("task", "new", "fix", "--budget", "0.03")
+    assert "\x1b[31m" in terminal("budget", "status", "--key", "task:fix")
+    lockpin("task", "new", "fix", "--budget", "0.04")
+    assert "\x1b[33m" in terminal("budget", "status", "--key", "task:fix")

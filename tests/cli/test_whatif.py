@@ -1,0 +1,50 @@
+import csv
+import io
+import json
+
+
+def test_task_budget_is_replayed_for_every_task(lockpin, ledger):
+    # fix: c1 held 0.50 and cost 0.0214, c2 held 0.50 and cost 0.0086; doc: c3 held 1.25 for nothing, c4 holds 1.25.
+    told = json.loads(lockpin("whatif", "--task-budget", "0.51", "--format", "json").stdout)
+
+    assert [(row["key"], row["calls"], row["refused"]) for row in told["rows"]] == [
+        ("task:doc", 2, 2),
+        ("task:fix", 2, 1),
+    ]
+    assert sorted(told["refused"]) == ["c2", "c3", "c4"]
+    assert told["total"] == {"calls": 4, "refused": 3, "spent_usd": 0.03, "would_spend_usd": 0.0214}
+    assert told["assumptions"]
+
+
+def test_table_says_what_it_assumes(lockpin, ledger):
+    lines = lockpin("whatif", "--task-budget", "0.51").stdout.splitlines()
+
+    assert lines[0].split()[:4] == ["BUDGET", "KEY", "WINDOW", "LIMIT"]
+    assert "of 4 calls 3 would have been refused: $0.0214 spent instead of $0.03" in lines
+    assert lines[-2].startswith("assumed: ")
+
+
+def test_another_limit_of_a_budget_in_force(lockpin, ledger):
+    lockpin("budget", "set", "sprint", "--scope", "machine", "--window", "week", "--limit-usd", "40")
+
+    rows = list(csv.DictReader(io.StringIO(lockpin("whatif", "--limit", "sprint=0.4", "--format", "csv").stdout)))
+
+    assert [(row["budget"], row["window"], row["limit_usd"], row["refused"]) for row in rows] == [
+        ("sprint", "week", "0.4", "4")
+    ]
+
+
+def test_calls_at_another_models_prices(lockpin, ledger, home):
+    home.config("pricing:\n  pen: {input_per_mtok: 2, output_per_mtok: 10}\n")
+    told = json.loads(lockpin("whatif", "--model", "claude-opus-*=pen", "--format", "json").stdout)
+
+    # c1: 100 tokens at $2 and 20 at $10 a million; c2 is an estimate.
+    (row,) = told["rows"]
+    assert (row["model"], row["as_model"], row["calls"], row["left_out"]) == ("claude-opus-4-5", "pen", 1, 1)
+    assert (row["spent_usd"], row["would_spend_usd"], row["difference_usd"]) == (0.0214, 0.0004, -0.021)
+    assert lockpin("whatif", "--model", "claude-opus-*=pen").stdout.splitlines()[2].startswith("TOTAL")
+
+
+def test_nothing_to_replay_is_said(lockpin):
+    assert lockpin("whatif", "--task-budget", "1").stdout.splitlines()[0] == "no calls that such limits count"
+    assert lockpin("whatif", "--model", "a=claude-opus-4-5").stdout.startswith("no charged calls of such a model")

@@ -1,0 +1,165 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lockpin_core import clock
+from lockpin_core.budgets import Budget
+from lockpin_core.call import Payers
+from lockpin_core.clock import micros
+from lockpin_core.ledger.listing import CallRow
+from lockpin_core.money import Money
+from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.readers.whatif import Past, limit_record, past_of, replay, reprice, sum_of
+from lockpin_core.usage import Unit
+from lockpin_core.windows import Window
+
+START = datetime(2026, 11, 24, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+PRICING = {
+    "ink": {"input": "1", "output": "5", "max_output_tokens": "50000", "context_tokens": "200000"},
+    "pen": {"input": "2", "output": "10", "max_output_tokens": "50000", "context_tokens": "200000"},
+}
+
+
+def nano(dollars):
+    return Money.parse(dollars).nano
+
+
+def call(number, held, charged, *, minute=None, lasts=1, task="fix", model="m"):
+    """A call that begins in its minute, one after the other unless said otherwise, and lasts some minutes."""
+    at = START + (number * 10 if minute is None else minute) * MINUTE
+    ended = None if lasts is None else micros(at + lasts * MINUTE)
+    return Past(f"c{number}", task, "box", "anthropic", model, micros(at), ended, nano(held), nano(charged))
+
+
+def limit(dollars, window=None, **more):
+    return Budget(
+        "b", more.pop("scope", "task"), window or Window("lifetime"), Money.parse(dollars), enforce=True, **more
+    )
+
+
+def run(calls, *limits):
+    return replay(calls, limits, clock.instant)
+
+
+def test_call_is_refused_where_spent_and_its_own_hold_pass_the_limit():
+    # 0.40 + 0.30 spent; the third needs 0.50 of 1.00, which 0.30 is left of; the fourth fits exactly.
+    calls = [call(1, "0.50", "0.40"), call(2, "0.50", "0.30"), call(3, "0.50", "0.20"), call(4, "0.30", "0.10")]
+
+    found = run(calls, limit("1"))
+
+    assert found.refused == ["c3"]
+    assert (found.spent, found.would_spend) == (Money.parse("1"), Money.parse("0.8"))
+    (outcome,) = found.outcomes
+    assert (outcome.calls, outcome.refused) == (4, 1)
+    assert outcome.first == micros(START + 30 * MINUTE)
+
+
+def test_held_money_counts_while_a_call_runs():
+    calls = [
+        call(1, "0.60", "0.10", minute=0, lasts=5),
+        call(2, "0.60", "0.10", minute=1),
+        call(3, "0.60", "0.10", minute=6),
+    ]
+
+    assert run(calls, limit("1")).refused == ["c2"]
+
+
+def test_end_in_the_same_instant_makes_room():
+    calls = [call(1, "1", "0.10", minute=0, lasts=5), call(2, "0.90", "0.10", minute=5)]
+
+    assert run(calls, limit("1")).refused == []
+
+
+def test_refused_call_holds_nowhere_and_costs_nothing_in_other_budgets():
+    small = replace(limit("0.2"), name="small")
+    calls = [call(1, "0.50", "0.50", lasts=60), call(2, "0.15", "0.10", minute=20), call(3, "0.80", "0.1", minute=90)]
+
+    found = run(calls, small, limit("0.95"))
+
+    assert found.refused == ["c1", "c3"]  # c3 would fit the larger one: only 0.10 is spent there
+    assert {(o.budget.name, o.refused, o.would_spend) for o in found.outcomes} == {
+        ("small", 2, nano("0.1")), ("b", 0, nano("0.1")),
+    }  # fmt: skip
+
+
+def test_each_task_and_each_day_has_an_account_of_its_own():
+    day = limit("1", Window("day", "Europe/Berlin"))
+    calls = [
+        call(1, "1", "1", minute=0),
+        call(2, "1", "1", minute=1, task="doc"),
+        call(3, "1", "1", minute=659),  # 23:59 in Berlin
+        call(4, "1", "1", minute=660),
+    ]
+
+    assert run(calls, day).refused == ["c3"]
+
+
+def test_spend_leaves_a_rolling_window_at_the_step_after_its_period():
+    # 24h in 48 steps of half an hour: a spend at 12:10 leaves at 12:30 the next day.
+    rolling = limit("1", Window("rolling", period_ms=24 * 3_600_000))
+    calls = [call(1, "1", "1", minute=10), call(2, "1", "1", minute=1440 + 29), call(3, "1", "1", minute=1440 + 30)]
+
+    assert run(calls, rolling).refused == ["c2"]
+
+
+def test_call_in_flight_stays_held():
+    calls = [call(1, "0.60", "0", lasts=None), call(2, "0.60", "0.10")]
+
+    found = run(calls, limit("1"))
+
+    assert (found.refused, found.would_spend) == (["c2"], Money.parse("0"))
+
+
+def test_filter_of_a_budget_leaves_other_models_alone():
+    calls = [call(1, "1", "1", model="opus"), call(2, "1", "1", model="haiku"), call(3, "1", "1", model="opus")]
+
+    found = run(calls, limit("1", models=("opus*",)))
+
+    assert (found.refused, found.outcomes[0].calls) == (["c3"], 2)
+
+
+def test_free_call_passes_a_used_up_limit():
+    assert run([call(1, "1", "1"), call(2, "0", "0")], limit("1")).refused == []
+
+
+def test_record_of_an_account():
+    (outcome,) = run([call(1, "2", "1")], limit("1", scope="machine")).outcomes
+
+    assert limit_record(outcome, clock.instant) == {
+        "budget": "b", "key": "machine:box", "window": "lifetime", "limit_usd": 1, "calls": 1, "refused": 1,
+        "spent_usd": 1, "would_spend_usd": 0, "first": "2026-11-24T12:10:00Z",
+    }  # fmt: skip
+
+
+ROW = CallRow(
+    id="c1", at=START, decision="allowed", state="charged", code=None, payers=Payers("fix", "box"),
+    provider="anthropic", host="api.anthropic.com", wire="anthropic_messages", model="claude-opus-4-5",
+    asked_model="claude-opus-4-5", model_served=None, client="x/1", path=None, held=Money.parse("0.5"),
+    held_tokens=1000, charged=Money.parse("0.0214"), tokens=120, usage={Unit.INPUT: 100, Unit.OUTPUT: 20}, rates={},
+    price_date=None, tier="priority", billing="metered", output_limit=500, limit_set=False, streamed=True,
+    estimated=False, reason=None, failed=False, over_hold=False, priced=True, waited_ms=0, degrade=(), count=1,
+    detail={}, balances=(), ended_at=START + MINUTE, hash="ab",
+)  # fmt: skip
+
+
+def test_usage_is_priced_as_another_models():
+    pen = PriceTable.load(shipped_dir(), PRICING).find("anthropic", "pen")
+    guess = replace(ROW, estimated=True, reason="client_left")
+    spoken = replace(ROW, usage={Unit.AUDIO_IN: 5})
+    others = [replace(ROW, state="open", charged=None), replace(ROW, state="void"), replace(ROW, model="gpt")]
+
+    (row,) = reprice([ROW, guess, spoken, *others], lambda call: call.model == "claude-opus-4-5", pen)
+
+    # 100 tokens in at $2 and 20 out at $10 a million; an estimate has no usage, and pen has no price for sound.
+    assert (row.model, row.as_model, row.calls, row.left_out) == ("claude-opus-4-5", "pen", 1, 2)
+    assert (row.spent, row.would_spend) == (Money.parse("0.0214"), Money.parse("0.0004"))
+    assert sum_of([row, row]).would_spend == Money.parse("0.0008")
+
+
+def test_row_of_the_ledger_becomes_what_a_replay_needs():
+    assert past_of(ROW) == Past(
+        "c1", "fix", "box", "anthropic", "claude-opus-4-5", micros(START), micros(START + MINUTE),
+        500_000_000, 21_400_000,
+    )  # fmt: skip
+    assert past_of(replace(ROW, state="open", charged=None, ended_at=None)).ended is None
+    assert past_of(replace(ROW, held=None)) is None
