@@ -41,17 +41,16 @@ class Seeker:
         self._config, self._ledger, self._counts, self._latch = config, ledger, counts, latch
         self._rules, self._clock = rules, clock
 
-    async def seek(self, priced: Priced, set_limit: int | None) -> Found:
-        """Hold the call in the first version that fits; a Short answer is final for all of them."""
+    async def seek(self, priced: Priced, call: Call) -> Found:
+        """Hold the call, which was made of `priced`, in the first version that fits; a Short answer is final for all."""
         began = self._clock()
-        call = priced.call(set_limit)
         answer = await self._ask(call)
         if not isinstance(answer, Short):
             return Found(priced, call, answer)
         digest = await self._digest(priced)
         counted = await self._counts.counted(priced, digest)
         if counted is not None:
-            priced, call = counted, counted.call(set_limit)
+            priced, call = counted, counted.call(call.output_limit if call.limit_set else None)
             answer = await self._ask(call)
         if isinstance(answer, Short) and _may_pass(answer, call) and (wait := self._wait(priced, digest, began)):
             answer = await self._ask(call, wait=wait)

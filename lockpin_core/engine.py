@@ -133,7 +133,8 @@ class Engine:
             if not isinstance(route, Metered) or incoming.upgrade:
                 return await self._unmetered(incoming)
             wire = wire_named(route.wire)
-            return await self._metered(replace(incoming, path_model=route.model), wire)
+            named = incoming if route.model is None else replace(incoming, path_model=route.model)
+            return await self._metered(named, wire)
         except Refused as refused:
             words = refusal(refused.code, refused.words, refused.detail, status=refused.status)
             return self.refuse(incoming, words, wire, model=_shown(refused.model or ""))
@@ -173,13 +174,13 @@ class Engine:
         try:
             found = await self._price(incoming, wire)
             set_limit = limit_to_set(found, self._config, capped=found.is_capped)
-            found.call(set_limit)
+            call = found.call(set_limit)
         except (Refused, WireError) as fault:
             model = fault.model if isinstance(fault, Refused) else None
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return self._uncapped(incoming, "unpriced")
-        return await self._hold(found, set_limit)
+        return await self._hold(found, call)
 
     async def _price(self, incoming: Incoming, wire: Wire) -> Priced:
         request = incoming.request()
@@ -196,8 +197,7 @@ class Engine:
                 words = self._unknown(fault.model or "", incoming.provider.name)
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
-        capped = await self._gets_limit(incoming, found.model.id)
-        return replace(found, is_capped=True) if capped else found
+        return replace(found, is_capped=True) if await self._gets_limit(found) else found
 
     async def _with_chain(self, incoming: Incoming, parsed: Parsed) -> Parsed:
         """Add what an earlier reply brings in: as much as this ledger has seen of it, else it hides input."""
@@ -221,8 +221,8 @@ class Engine:
             f'pricing: {{"{shown}": {{input_per_mtok: USD, output_per_mtok: USD, max_output_tokens: TOKENS}}}}'
         )
 
-    async def _hold(self, priced: Priced, set_limit: int | None) -> Decision:
-        found = await self._seeker.seek(priced, set_limit)
+    async def _hold(self, priced: Priced, call: Call) -> Decision:
+        found = await self._seeker.seek(priced, call)
         match found.answer:
             case Held():
                 return await self._admit_or_cancel(found.priced, found.answer)
@@ -315,8 +315,14 @@ class Engine:
         standings: tuple[Standing, ...] = await answer_of(look)
         return has_limit(standings)
 
-    async def _gets_limit(self, incoming: Incoming, model: str) -> bool:
-        """Say whether to set an output limit. A ledger out of reach leaves the question to its hold."""
+    async def _gets_limit(self, found: Priced) -> bool:
+        """Say whether a limit is in force, as far as it must be known before the hold, which says it by itself.
+
+        The ledger is asked only where an output limit would be set; out of reach, it leaves the question to its hold.
+        """
+        incoming, model = found.incoming, found.model.id
+        if limit_to_set(found, self._config, capped=True) is None:
+            return is_capped(self._rules, incoming.provider.name, model)
         try:
             return await self._is_capped(incoming, model)
         except LedgerUnavailable:

@@ -21,6 +21,7 @@ _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or 
 _RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differently from us
 _FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
 _AROUND = "[]. \t\r\n\v\f"
+_KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remembers, of at most so many characters
 _LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
 _KEYS = frozenset(
     {
@@ -97,9 +98,20 @@ class Provider:
     plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
     price_cap: bool = False  # a request can say what it may cost at most (`provider.max_price`), and must: prices vary
     prompt_first: bool = False  # the first event of a stream states the whole prompt as it will be billed
+    _routes: dict[tuple[str, str], Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def route(self, method: str, path: str) -> Route:
         """Say what a call without Upgrade is; `path` is as sent, query and all."""
+        known = self._routes.get((method, path))
+        if known is None:
+            known = self._judged(method, path)
+            if len(path) <= _KEPT_PATH and "?" not in path:  # a query may hold a key
+                if len(self._routes) >= _KEPT_ROUTES:
+                    self._routes.clear()
+                self._routes[method, path] = known
+        return known
+
+    def _judged(self, method: str, path: str) -> Route:
         plain = _normal(path)
         if method in _FREE_METHODS:
             return Free(upgrades=self._is_elsewhere(path, plain), polls=self._poll(method, plain))
@@ -117,9 +129,10 @@ class Provider:
 
     def takes_upload(self, method: str, path: str) -> bool:
         """Say whether a call is a free one that brings a file, which may be large; `path` is as `route` takes it."""
+        if not isinstance(self.route(method, path), Free):
+            return False
         plain = _normal(path)
-        listed = any(verb == method and _matches(pattern, plain) for verb, pattern in self.uploads)
-        return listed and isinstance(self.route(method, path), Free)
+        return any(verb == method and _matches(pattern, plain) for verb, pattern in self.uploads)
 
     def metered(self, path: str) -> Metered | None:
         """Find the format that a POST to a path is in, whatever the case of the path; None: it is no billed path.
@@ -191,7 +204,7 @@ class Providers:
         for provider in providers:
             by_name[provider.name] = provider
             if globs := [host for host in provider.hosts if "*" in host]:
-                patterns.append((_host_pattern(globs), provider))
+                patterns.append((_host_pattern(tuple(globs)), provider))
             for host in provider.hosts:
                 if "*" not in host and exact.setdefault(host, provider) is not provider:
                     raise PriceError(f"host {host} belongs to both {exact[host].name} and {provider.name}")
@@ -326,7 +339,8 @@ def _hides(raw: str, prefixes: Iterable[str]) -> bool:
     return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
 
 
-def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:
+@functools.lru_cache(maxsize=256)
+def _host_pattern(hosts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(host).replace(r"\*", "[^.]+") for host in hosts))
 
 

@@ -25,6 +25,7 @@ class Start:
     standings: Sequence[Standing]  # of this machine and the default task, raises included
     warnings: Sequence[str]
     by_command: bool  # started by `lockpin up`, not by mitmdump
+    others: Sequence[str] = ()  # where and how else it listens: "socks5 on 127.0.0.1:1080"
 
 
 def say(line: str) -> None:
@@ -37,7 +38,7 @@ def say(line: str) -> None:
 
 def start_block(start: Start) -> list[str]:
     """Write the block."""
-    where = ", ".join(f"http://{host}:{port}" for host, port in start.addresses)
+    where = ", ".join([*(f"http://{host}:{port}" for host, port in start.addresses), *start.others])
     return [
         f"lockpin {__version__} on {where}",
         f"  config   {start.config.file or 'none (defaults)'}",

@@ -11,11 +11,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 from mitmproxy.options import Options
+from mitmproxy.proxy.mode_servers import ServerInstance
+from mitmproxy.proxy.mode_specs import RegularMode
 
 from lockpin_addons import guard, lean, mends, options, quiet
 from lockpin_addons.banner import Start, say, start_block
@@ -30,7 +33,7 @@ from lockpin_addons.terms import InForce, Terms, make_terms
 from lockpin_addons.trip import Trip
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
-from lockpin_core.config import Config, content, find_file, option_names, parse, usual_places
+from lockpin_core.config import Config, content, find_file, option_names, parse, updates_dir, usual_places
 from lockpin_core.errors import LockpinError
 from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.ledger.sqlite import SqliteLedger
@@ -96,15 +99,21 @@ class Lockpin:
             self._watching = asyncio.create_task(guard.never_end(self.reloader.look, LOOK_S))
 
     def _start(self, terms: Terms, standings: Sequence[Standing]) -> Start:
-        addresses = ctx.master.addons.get("proxyserver").listen_addrs()
+        servers = list(ctx.master.addons.get("proxyserver").servers)
         return Start(
             config=terms.config,
-            addresses=[(str(address[0]), address[1]) for address in addresses],
+            addresses=[where for one in servers if isinstance(one.mode, RegularMode) for where in _places(one)],
             authority=_authority(),
             price_date=str(terms.prices.date),
             standings=standings,
             warnings=options.warnings(ctx.options),
             by_command=self.by_command,
+            others=[
+                f"{one.mode.full_spec.partition('@')[0]} on {host}:{port}"
+                for one in servers
+                for host, port in _places(one)
+                if not isinstance(one.mode, RegularMode)
+            ],
         )
 
 
@@ -159,7 +168,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     quiet.install()
     guard.install()
     providers = Providers.load(shipped_dir())
-    prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
+    prices = PriceTable.load(shipped_dir(), config.pricing, config.models, updates_dir())
     _build(master, addon, source, config, providers, prices)
     return addon
 
@@ -224,7 +233,7 @@ def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
 
 def _add(master: Master, providers: Providers, gate: Gate, tap: Tap) -> None:
     tunnels = Tunnels(providers)
-    mends.install(tunnels.is_nobodys)
+    mends.install(tunnels.is_nobodys, gate.leave)
     master.addons.add(tunnels, Policy(providers), gate)
     master.addons.add(tap)
     # Before mitmproxy's own choice of layers, which leaves alone what is chosen already.
@@ -245,6 +254,11 @@ def _taker_back(master: Master) -> Callable[[Mapping[str, str]], None]:
         master.options.update(**{options.PREFIX + name: told.get(name, "") for name in option_names()})
 
     return take_back
+
+
+def _places(server: ServerInstance[Any]) -> list[tuple[str, int]]:
+    """List where a server listens, each address once: it may do so for more than one protocol."""
+    return list(dict.fromkeys((str(address[0]), address[1]) for address in server.listen_addrs))
 
 
 def _authority() -> Path:

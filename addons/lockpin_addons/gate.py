@@ -1,7 +1,7 @@
 """The gate: every request to a provider is denied first and let through last, with its hold on disk.
 
-`requestheaders` puts the refusal of a fault onto the flow; only the last lines of `request` take it away and leave the
-permit without which the core opens no upstream.
+`requestheaders` puts the refusal of a fault onto the flow; only the last lines of a decision take it away and leave the
+permit without which the core opens no upstream. A file for a free path is decided about at its head, and streams.
 """
 
 from __future__ import annotations
@@ -14,12 +14,25 @@ from collections.abc import Mapping, Sequence
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
+from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from lockpin_addons import guard, identity, mends
+from lockpin_addons import guard, identity, mends, uploads
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.notices import held_headers, warning_headers
-from lockpin_addons.route import Bound, Foreign, Listener, Own, Wrong, lower_headers, plain_path, redirect, target
+from lockpin_addons.route import (
+    Bound,
+    Foreign,
+    Listener,
+    Own,
+    Wrong,
+    lower_headers,
+    name_destination,
+    plain_path,
+    query_of,
+    redirect,
+    target,
+)
 from lockpin_addons.serve import Health
 from lockpin_addons.terms import InForce
 from lockpin_addons.trip import Kind, Trip
@@ -40,6 +53,7 @@ STOPPING = "this proxy is stopping; the call was not sent, and can be sent again
 def _deny(gate: Gate, flow: http.HTTPFlow) -> None:
     """Put a flow into the state in which nothing of it is sent and nothing of it stays held."""
     flow.metadata.pop(guard.PERMIT, None)
+    flow.request.stream = False  # the core cannot both answer and stream
     flow.response = guard.panic_reply()
     trip = gate.trips.get(flow.id)
     if trip is not None and trip.kind is not Kind.OWN:
@@ -109,6 +123,9 @@ class Gate:
     @guard.sealed(_close_client)
     def client_connected(self, client: Client) -> None:
         """Serve this machine alone: in solo mode whoever reaches the port could spend your budgets."""
+        if client.transport_protocol != "tcp":
+            client.error = "lockpin: only TCP is served"  # a reverse proxy of mitmproxy's would speak HTTP/3 as well
+            return
         if not ipaddress.ip_address(client.peername[0].partition("%")[0]).is_loopback:
             client.error = "lockpin: only this machine may use this proxy"
             return
@@ -139,9 +156,19 @@ class Gate:
 
     @guard.sealed(_ignore)
     def client_disconnected(self, client: Client) -> None:
-        """Forget a connection."""
+        """Forget a connection; what it still waits for gives up its place."""
         self._proxy_users.pop(client.id, None)
         self.served.discard(client.id)
+        for trip in self.trips.values():
+            if trip.client_id == client.id and trip.task is not None:
+                trip.call_off()
+
+    @guard.sealed(_ignore)
+    def leave(self, flow: http.HTTPFlow) -> None:
+        """Take back a call whose client has left while it was being decided; see `mends.install`."""
+        trip = self.trips.get(flow.id)
+        if trip is not None and trip.task is not None:
+            trip.call_off()
 
     @guard.sealed(_deny)
     def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -161,14 +188,42 @@ class Gate:
                 self._answer_stopping(flow, trip, where)
             case Bound():
                 trip.bound, trip.denial = where, flow.response
-                self._limit_body(flow, trip, where)
+                self._begin(flow, trip, where)
 
     def _let_through(self, flow: http.HTTPFlow, trip: Trip) -> None:
-        identity.strip_own(flow.request.headers)
+        _strip(flow)
         flow.request.stream = True
         trip.kind = Kind.PASSED
         flow.response = None
-        guard.permit(flow, whole=False)
+        guard.permit(flow, parts=0)
+
+    def _begin(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+        """Bound a request's body; one that is a file for a free path needs no more, and streams through."""
+        if not bound.provider.takes_upload(flow.request.method, plain_path(bound)):
+            return self._limit_body(flow, trip, bound, is_upload=False)
+        headers = lower_headers(flow.request.headers)
+        is_upload = uploads.can_stream(headers) and self._names_payers(flow, trip, bound, headers)
+        self._limit_body(flow, trip, bound, is_upload=is_upload)
+        if not is_upload or trip.kind is not Kind.PENDING or not uploads.passes(headers):
+            return None
+        self._address(flow, trip, bound)
+        _, flow.metadata[guard.STREAM_LIMIT] = (
+            flow.metadata.pop(guard.BODY_LIMIT),
+            (uploads.MAX_MB << 20, self._too_large(flow, trip, bound, uploads.TOO_LARGE)),
+        )
+        flow.request.stream = True
+        trip.kind = Kind.PASSED
+        flow.response = None
+        guard.permit(flow, parts=2)
+        return None
+
+    def _names_payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> bool:
+        """Say whether headers of ours parse; where they do not, the request is refused like any other."""
+        try:
+            self._payers(flow, bound, headers, trip.terms.config)
+        except identity.IdentityError:
+            return False
+        return True
 
     def _answer_own(self, flow: http.HTTPFlow, trip: Trip, path: str) -> None:
         status, body = self.health.answer(path, [provider.name for provider in self.providers.all()])
@@ -185,9 +240,10 @@ class Gate:
         if flow.response is not None and not flow.request.is_http2:
             flow.response.headers["connection"] = "close"
 
-    def _limit_body(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+    def _limit_body(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, *, is_upload: bool) -> None:
         """Refuse headers that are too much, and bound the body before it is read."""
-        limit_bytes = trip.terms.config.max_request_mb << 20
+        limit_mb = uploads.MAX_MB if is_upload else trip.terms.config.max_request_mb
+        limit_bytes = limit_mb << 20
         headers = flow.request.headers
         declared = headers.get("content-length", "")
         if declared.isdecimal() and int(declared) <= limit_bytes and "transfer-encoding" not in headers:
@@ -195,53 +251,73 @@ class Gate:
             flow.metadata[guard.BODY_LIMIT] = (limit_bytes, b"{}")
         else:
             limit_bytes = 0 if declared.isdecimal() else limit_bytes
-            flow.metadata[guard.BODY_LIMIT] = (limit_bytes, self._too_large(flow, trip, bound))
+            words = uploads.TOO_LARGE if is_upload else f"the request is larger than max_request_mb ({limit_mb} MB)"
+            flow.metadata[guard.BODY_LIMIT] = (limit_bytes, self._too_large(flow, trip, bound, words))
         if sum(len(name) + len(value) for name, value in headers.fields) > MAX_HEADERS_BYTES:
             self._refuse(flow, trip, bound, "bad_request", f"the headers are larger than {MAX_HEADERS_BYTES} bytes")
 
-    def _too_large(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> bytes:
-        words = f"the request is larger than max_request_mb ({trip.terms.config.max_request_mb} MB)"
+    def _too_large(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, words: str) -> bytes:
         incoming = self._incoming(flow, trip, bound, b"")
         return trip.terms.engine.refuse(incoming, refusal("too_large", words), write=False).reply.body
 
     @guard.sealed(_deny)
     async def request(self, flow: http.HTTPFlow) -> None:
-        """Decide about a request to a provider; the last lines, and nothing else, open the gate."""
+        """Decide about a request to a provider. Where its client leaves meanwhile, the decision is broken off."""
         trip = self.trips.get(flow.id)
+        if guard.STREAM_LIMIT in flow.metadata:
+            flow.request.trailers = None  # of a file that has gone already; HTTP/1 could not bring them
         if trip is None or trip.kind is not Kind.PENDING or trip.bound is None:
             return
         if flow.response is not None and flow.response is not trip.denial:
             trip.kind = Kind.OWN  # a script has answered by itself: nothing is sent
             return
+        trip.task = asyncio.current_task()
+        try:
+            await self._decide(flow, trip, trip.bound)
+        except asyncio.CancelledError:
+            if not trip.is_over or trip.task is None:
+                raise
+            trip.task.uncancel()  # what stands on the flow stays: nobody waits for a reply
+        finally:
+            trip.task = None
+
+    async def _decide(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+        """Ask the engine; the last lines, and nothing else, open the gate."""
         headers = lower_headers(flow.request.headers)
-        if self.in_force.is_changing and not _is_free(flow, trip.bound, headers):
+        if self.in_force.is_changing and not _is_free(flow, bound, headers):
             await self.in_force.steady()
         if self._is_stopping:
-            return self._answer_stopping(flow, trip, trip.bound)
+            return self._answer_stopping(flow, trip, bound)
         with self.in_force.deciding() as trip.terms:
             trip.asked = True
             try:
                 body = await self._read(flow, headers, trip.terms.config)
-                payers = self._payers(flow, trip.bound, headers, trip.terms.config)
+                payers = self._payers(flow, bound, headers, trip.terms.config)
             except identity.IdentityError as error:
-                return self._refuse(flow, trip, trip.bound, "bad_request", str(error))
+                return self._refuse(flow, trip, bound, "bad_request", str(error))
             except DecodeError as error:
                 code = "too_large" if error.too_large else "bad_request"
-                return self._refuse(flow, trip, trip.bound, code, UNREAD + str(error))
-            decision = await trip.terms.engine.admit(self._incoming(flow, trip, trip.bound, body, payers, headers))
+                return self._refuse(flow, trip, bound, code, UNREAD + str(error))
+            decision = await trip.terms.engine.admit(self._incoming(flow, trip, bound, body, payers, headers))
         if trip.is_over:
             return trip.terms.engine.cancel(trip.call_id)  # the hold came too late; what stands on the flow stays
         if isinstance(decision, Answered):
             self.health.note_refusal(decision.code)
             return self._answer(flow, trip, decision.reply, warning_headers(decision.standings))
         self._prepare(flow, trip, decision, body, headers)
-        redirect(flow.request, trip.bound, trip.terms.config.upstreams.get(trip.bound.host))
-        identity.strip_own(flow.request.headers)
+        self._address(flow, trip, bound)
         _frame(flow.request, headers)
         trip.sent_at_s = time.monotonic()
         flow.response = None
         guard.permit(flow)
         return None
+
+    def _address(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+        """Point a request at where it goes, and take out what is for us alone."""
+        redirect(flow.request, bound, trip.terms.config.upstreams.get(bound.host))
+        if isinstance(flow.client_conn.proxy_mode, UpstreamMode):
+            name_destination(flow.request, bound)
+        _strip(flow)
 
     async def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str], config: Config) -> bytes:
         raw = flow.request.raw_content or b""
@@ -253,7 +329,10 @@ class Gate:
         return decode_bounded(raw, encoding, limit_bytes)
 
     def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str], config: Config) -> Payers:
-        user = identity.proxy_user(headers) or self._proxy_users.get(flow.client_conn.id)
+        user = None
+        if isinstance(flow.client_conn.proxy_mode, RegularMode | UpstreamMode):  # to others nobody speaks as to a proxy
+            user = None if _is_for_next(flow) else identity.proxy_user(headers)
+            user = user or self._proxy_users.get(flow.client_conn.id)
         return identity.read_payers(
             flow.request.headers,
             headers,
@@ -274,6 +353,7 @@ class Gate:
             host=bound.host,
             method=flow.request.method,
             path=plain_path(bound),
+            query=query_of(bound),
             headers=headers,
             body=body,
             upgrade="upgrade" in headers,
@@ -286,7 +366,7 @@ class Gate:
     ) -> None:
         """Put the flow into the form in which it leaves."""
         if isinstance(decision, Passed):
-            trip.kind = Kind.PASSED
+            trip.kind, trip.polled = Kind.PASSED, decision.polled
             if decision.uncapped:
                 trip.headers = {"X-Lockpin-Call": trip.call_id, "X-Lockpin-Uncapped": decision.uncapped}
                 if self.health.is_ledger_away:
@@ -311,6 +391,20 @@ class Gate:
     def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:
         trip.kind = Kind.OWN
         flow.response = http.Response.make(reply.status, reply.body, {**reply.headers, **(warnings or {})})
+
+
+def _is_for_next(flow: http.HTTPFlow) -> bool:
+    """Say whether the proxy credentials on a request are mitmproxy's own, for the proxy behind this one."""
+    is_upstream = isinstance(flow.client_conn.proxy_mode, UpstreamMode) and flow.request.scheme == "http"
+    return is_upstream and "upstream_auth" in ctx.options and ctx.options.upstream_auth is not None
+
+
+def _strip(flow: http.HTTPFlow) -> None:
+    """Take out what is for this proxy alone."""
+    credentials = flow.request.headers.get("proxy-authorization") if _is_for_next(flow) else None
+    identity.strip_own(flow.request.headers)
+    if credentials is not None:
+        flow.request.headers["proxy-authorization"] = credentials
 
 
 def _is_free(flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str]) -> bool:

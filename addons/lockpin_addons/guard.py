@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from mitmproxy import http
-from mitmproxy.proxy.layers.http import HttpStream
-from mitmproxy.proxy.layers.http._events import RequestProtocolError, ResponseProtocolError
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestProtocolError,
+    ResponseEndOfMessage,
+    ResponseProtocolError,
+)
 from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
 
 logger = logging.getLogger("lockpin")
@@ -30,6 +36,7 @@ PERMIT = "lockpin.permit"  # (flow id, scheme, host, port), left by the gate as 
 SENT = "lockpin.sent"  # set once an upstream connection was obtained: bytes may have left
 BLAME = "lockpin.blame"  # "client" or "provider": whose side ended an exchange early
 BODY_LIMIT = "lockpin.body_limit"  # (bytes of request body that are read at most, body of the 413); absent: any number
+STREAM_LIMIT = "lockpin.stream_limit"  # the same for one that streams; the number is of bytes that are left
 OWN_REPLY = "lockpin.own_reply"  # the reply is ours, nothing was sent
 
 _installed = False
@@ -71,19 +78,20 @@ def own_reply(status: int, body: bytes, headers: dict[str, str] | None = None) -
     return http.Response.make(status, body, {"content-type": "application/json", **(headers or {})})
 
 
-def permit(flow: http.HTTPFlow, *, whole: bool = True) -> None:
-    """Let this flow reach exactly the destination it names now, once; `whole`: with exactly this request and body."""
-    flow.metadata[PERMIT] = (_destination(flow), _content(flow) if whole else None)
+def permit(flow: http.HTTPFlow, *, parts: int = 3) -> None:
+    """Let this flow reach exactly the destination it names now, once, and with just these parts of the request.
+
+    They are method, path and body: a body that streams is not there yet, and 0 lets a script change all three.
+    """
+    flow.metadata[PERMIT] = (_destination(flow), _content(flow)[:parts])
 
 
 def _is_permitted(flow: http.HTTPFlow) -> bool:
-    destination, content = flow.metadata.pop(PERMIT, (None, None))
+    destination, content = flow.metadata.pop(PERMIT, (None, ()))
     if destination != _destination(flow):
         return False
-    if content is None:
-        return True
-    method, path, body = _content(flow)
-    return (method, path) == content[:2] and body is content[2]
+    *names, body = _content(flow)
+    return list(content[:2]) == names[: len(content)] and (len(content) < 3 or body is content[2])
 
 
 def _destination(flow: http.HTTPFlow) -> tuple[str, str, str, int]:
@@ -106,6 +114,8 @@ def verify() -> None:
     consume = inspect.getsource(HttpStream.state_consume_request_body)
     if "check_body_size(True)" not in consume:
         raise GuardError("mitmproxy's HTTP core no longer asks for the size of request bodies")
+    if "self.client_state = self.state_stream_request_body" not in source:
+        raise GuardError("mitmproxy's HTTP core streams requests in another way than Lockpin's guard knows")
     if source.count("def handle_protocol_error") != 1 or source.count("def check_killed") != 1:
         raise GuardError("mitmproxy's HTTP core ends exchanges in another way than Lockpin's guard knows")
 
@@ -118,6 +128,7 @@ def install() -> None:
     verify()
     _lock_upstream()
     _limit_bodies()
+    _limit_streams()
     _note_blame()
     _installed = True
 
@@ -157,6 +168,34 @@ def _limit_bodies() -> None:
     HttpStream.check_body_size = check_body_size  # type: ignore[method-assign]
 
 
+def _limit_streams() -> None:
+    original = HttpStream.state_stream_request_body
+
+    def state_stream_request_body(self: HttpStream, event: Any) -> Generator[Any, Any, None]:
+        limit = self.flow.metadata.get(STREAM_LIMIT)
+        if limit is not None and isinstance(event, RequestData):
+            left, reply_body = limit
+            self.flow.metadata[STREAM_LIMIT] = (left - len(event.data), reply_body)
+            if left < len(event.data):
+                yield from _cut(self, reply_body)
+                return
+        yield from original(self, event)
+
+    HttpStream.state_stream_request_body = state_stream_request_body  # type: ignore[method-assign]
+
+
+def _cut(stream: HttpStream, reply_body: bytes) -> Generator[Any, Any, None]:
+    """Break off a request that streams, before its end could be taken for the end of what was meant."""
+    broken = RequestProtocolError(stream.stream_id, "the body is too large", ErrorCode.CLIENT_DISCONNECTED)
+    yield SendHttp(broken, stream.context.server)
+    if stream.flow.response is None:
+        yield from _answer(stream, own_reply(413, reply_body, {"x-should-retry": "false", "connection": "close"}))
+    else:
+        error = ResponseProtocolError(stream.stream_id, "the body is too large", ErrorCode.KILL)
+        yield from stream.handle_protocol_error(error)
+    stream.client_state = stream.server_state = stream.state_errored
+
+
 def _note_blame() -> None:
     """Note whose side ended an exchange: the texts of mitmproxy's errors do not tell."""
     original = HttpStream.handle_protocol_error
@@ -176,6 +215,9 @@ def _answer(stream: HttpStream, reply: http.Response) -> Generator[Any, Any, Non
     stream.flow.metadata[OWN_REPLY] = True
     yield HttpResponseHeadersHook(stream.flow)
     yield from stream.send_response()
+    if stream.client_state != stream.state_done and stream.server_state == stream.state_done:
+        # The core ends a reply only where the request has come in full; over HTTP/2 it would never end.
+        yield SendHttp(ResponseEndOfMessage(stream.stream_id), stream.context.client)
 
 
 type Fallback = Callable[[Any, Any], None]
@@ -250,6 +292,15 @@ async def never_end(turn: Callable[[], Awaitable[None]], pause_s: float) -> None
             await turn()
         except Exception as error:
             logger.error("lockpin: %s while the configuration was watched; it stays as it is", type(error).__name__)
+
+
+async def never_fail[T](action: Awaitable[T], what: str) -> T | None:
+    """Do what a call does not depend on; None where it failed."""
+    try:
+        return await action
+    except Exception as error:
+        logger.debug("lockpin: %s while %s", type(error).__name__, what)
+        return None
 
 
 def never_raise[T](action: Callable[[], T]) -> T | None:

@@ -13,19 +13,13 @@ from urllib.parse import unquote
 from mitmproxy import http
 
 from lockpin_core.call import Payers
+from lockpin_core.clients import client_of
 
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
 MAX_NAME = 128
 OWN_PREFIX = b"x-lockpin-"
 _FOR_PROXIES = (b"proxy-authorization", b"proxy-connection")
-
-# The session id that a client sends by itself: (how its user agent or originator begins, header).
-SESSION_HEADERS = (
-    ("claude-cli/", "x-claude-code-session-id"),
-    ("codex", "session-id"),
-    ("opencode/", "x-session-id"),
-)
 
 
 class IdentityError(Exception):
@@ -100,12 +94,9 @@ def client_product(headers: Mapping[str, str]) -> str:
 
 
 def _session(headers: Mapping[str, str]) -> str | None:
-    agents = (headers.get("user-agent", "").lower(), headers.get("originator", "").lower())
-    for prefix, header in SESSION_HEADERS:
-        if any(agent.startswith(prefix) for agent in agents) and headers.get(header):
-            session = headers[header]
-            return session if len(session) <= MAX_NAME and session.isascii() and session.isprintable() else None
-    return None
+    session = headers.get(client_of(headers).session_header or "")
+    is_name = session is not None and 0 < len(session) <= MAX_NAME and session.isascii() and session.isprintable()
+    return session if is_name else None
 
 
 def _name(raw: str, what: str) -> str:

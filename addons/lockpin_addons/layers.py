@@ -7,12 +7,14 @@ its canonical form, of the CONNECT and of the TLS server name alike, whatever th
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import ClientTLSLayer, HttpLayer, ServerTLSLayer, TCPLayer
 from mitmproxy.proxy.layers.tls import parse_client_hello
+from mitmproxy.proxy.mode_specs import ReverseMode, Socks5Mode
 
 from lockpin_addons.guard import sealed
 from lockpin_core.providers import Providers, canonical_host
@@ -51,8 +53,8 @@ def _depth(context: Context) -> int:
 class Tunnel(TCPLayer):
     """A tunnel to a host that is nobody's, open before the client has said a word: its server may speak first.
 
-    The client's first words are read all the same: where they are a TLS hello that names a provider, the tunnel is
-    closed, since such a host may be an alias of it.
+    The client's first words are read all the same: where they are a TLS hello or the head of an HTTP request that
+    names a provider, the tunnel is closed, since such a host may be an alias of it, or its address.
     """
 
     def __init__(self, context: Context, providers: Providers) -> None:
@@ -72,11 +74,16 @@ class Tunnel(TCPLayer):
             if names_provider is None:
                 return
             if names_provider:
-                logger.warning("lockpin: closed a tunnel to another host that named a provider, or might have")
+                what = "closed a tunnel to another host that named a provider, or might have"
+                logger.warning("lockpin: %s%s", what, self._hint())
                 yield from self._close()
                 return
             event, self._first = events.DataReceived(self.context.client, self._first), None
         yield from super().relay_messages(event)
+
+    def _hint(self) -> str:
+        is_socks = isinstance(self.context.client.proxy_mode, Socks5Mode)
+        return "; name the host to the proxy, by socks5h:// instead of socks5://" if is_socks else ""
 
     def _close(self) -> layer.CommandGenerator[None]:
         yield commands.CloseConnection(self.context.server)
@@ -90,7 +97,8 @@ class Tunnel(TCPLayer):
         understand and we would not must not pass.
         """
         if data[0] not in TLS_RECORDS and not _is_old_hello(data):
-            return False
+            names = plain_names(data)
+            return None if names is None else any(self._is_provider(name) for name in names)
         if len(data) < 2:
             return None
         if data[0] in TLS_RECORDS and data[1] != TLS_MAJOR:
@@ -98,7 +106,10 @@ class Tunnel(TCPLayer):
         hello = hello_name(data)
         if hello is None:
             return len(data) > MAX_HELLO_BYTES or None
-        return hello == UNREADABLE or self._providers.for_host(hello) is not None
+        return self._is_provider(hello)
+
+    def _is_provider(self, name: str) -> bool:
+        return name == UNREADABLE or self._providers.for_host(name) is not None
 
 
 class Tunnels:
@@ -119,6 +130,8 @@ class Tunnels:
         context = next_layer.context
         if next_layer.layer is not None or context.server.address is None or _is_inside_tls(context):
             return
+        if isinstance(context.client.proxy_mode, ReverseMode):
+            return  # its one target is spoken to in HTTP, whoever it is
         if self.is_nobodys(context.server.address[0]):
             next_layer.layer = Tunnel(context, self._providers)
 
@@ -135,11 +148,12 @@ class Policy:
     def next_layer(self, next_layer: layer.NextLayer) -> None:
         """Close a connection on which anything but TLS or HTTP was chosen, tunnels of ours apart."""
         chosen, context = next_layer.layer, next_layer.context
-        if chosen is None or isinstance(chosen, HttpLayer | ClientTLSLayer | ServerTLSLayer):
+        if chosen is None or all(isinstance(one, _METERED_LAYERS) for one in _stacked(chosen, context)):
             return
         if isinstance(chosen, TCPLayer) and chosen.flow is None and not any(self._is_provider(context)):
             return
-        context.layers.remove(chosen)
+        for one in _stacked(chosen, context):
+            context.layers.remove(one)
         next_layer.layer = Rejected(context)
         logger.warning("lockpin: closed a connection to a provider's host that is not HTTP")
 
@@ -148,10 +162,23 @@ class Policy:
         return (self._providers.for_host(name) is not None for name in names if name)
 
 
+_METERED_LAYERS = (HttpLayer, ClientTLSLayer, ServerTLSLayer)
+
+
+def _stacked(chosen: layer.Layer, context: Context) -> list[layer.Layer]:
+    """Give the layers that were put on with a choice: the chosen one and what it already has inside."""
+    return context.layers[context.layers.index(chosen) :]
+
+
 def _is_inside_tls(context: Context) -> bool:
-    """Say whether TLS with the client was begun inside the CONNECT; the proxy itself may be reached over TLS too."""
-    kinds = [type(one) for one in context.layers]
-    return ClientTLSLayer in kinds and kinds[::-1].index(ClientTLSLayer) < kinds[::-1].index(HttpLayer)
+    """Say whether TLS with the client was begun inside the CONNECT; the proxy itself may be reached over TLS too.
+
+    A connection by SOCKS has no CONNECT; to reach that proxy over TLS is not possible.
+    """
+    kinds = [type(one) for one in reversed(context.layers)]
+    if ClientTLSLayer not in kinds:
+        return False
+    return HttpLayer not in kinds or kinds.index(ClientTLSLayer) < kinds.index(HttpLayer)
 
 
 def hello_name(data: bytes) -> str | None:
@@ -182,6 +209,28 @@ def _name_in(message: bytes) -> str:
     except ValueError:
         return UNREADABLE
     return UNREADABLE if hello is None else canonical_host(hello.sni or "")
+
+
+def plain_names(data: bytes) -> list[str] | None:
+    """List the hosts that the head of a first HTTP/1 request names; [] where it is none. None: it is not whole yet."""
+    data = data.lstrip(b"\r\n")
+    if not _REQUEST.match(data):
+        begun = re.sub(rb"[ \t]+", b" ", data[:MAX_HELLO_BYTES].lower())
+        return None if any(begin.startswith(begun) for begin in _BEGINNINGS) else []
+    line, end, rest = data.partition(b"\n")
+    if end and not re.search(rb" HTTP/1\.\d\s*$", line, re.IGNORECASE):
+        return []
+    head = re.split(rb"\n\r?\n", end + rest, maxsplit=1)
+    if not end or len(head) == 1:
+        return None if len(data) <= MAX_HELLO_BYTES else [UNREADABLE]
+    hosts = re.findall(rb"\nhost[ \t]*:[ \t]*([^\r\n]*)", re.sub(rb"\r?\n[ \t]+", b" ", head[0]), re.IGNORECASE)
+    hosts += re.findall(rb"^\S+\s+\w+://([^/?#\s]*)", line)
+    return [re.sub(r":\d*$", "", host.decode("latin-1").strip().rpartition("@")[2]) for host in hosts]
+
+
+_METHODS = (b"get", b"head", b"post", b"put", b"patch", b"delete", b"options")
+_REQUEST = re.compile(rb"(?:%b)[ \t]+(?:/|\*|https?://)" % b"|".join(_METHODS), re.IGNORECASE)
+_BEGINNINGS = tuple(method + b" " + target for method in _METHODS for target in (b"http://", b"https://"))
 
 
 def _is_old_hello(data: bytes) -> bool:

@@ -1,7 +1,8 @@
-"""Mends of mitmproxy's HTTP/1 core that money depends on; put in once, after a check that the core is as they expect.
+"""Mends of mitmproxy's core that money depends on; put in once, after a check that the core is as they expect.
 
 An interim reply (103 Early Hints) is not the reply: taken for it, the one that costs money would never be seen.
-Trailers are dropped: the core stops in the middle of a message that has them.
+Trailers are dropped: the core stops in the middle of a message that has them. A client that leaves is told of while a
+hook is at work, and a file is not read faster than it can be sent on.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import h11
-from mitmproxy import ctx
+from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 from mitmproxy.proxy import events, layer
+from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.layers.http import HttpStream, _http1
+from mitmproxy.proxy.layers.http._events import RequestData, RequestProtocolError
+from mitmproxy.proxy.server import ConnectionHandler
+from mitmproxy.proxy.tunnel import TunnelLayer
 
 from lockpin_addons.guard import GuardError
 
@@ -25,13 +30,19 @@ CONNECTIONS = 1000  # calls that one client connection may have under way to one
 # A whole interim head at the start of what was read; 101 is no interim reply.
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n")
 
+QUEUED = "lockpin.queued"  # bytes of a request that came while its stream waited for something
+QUEUE_BYTES = 1 << 20
+LOOK_S = 0.005
+
 _installed = False
+_swamped: dict[str, HttpStream] = {}  # by client connection: a stream for which enough is queued
 
 
-def install(is_nobodys: Callable[[str], bool]) -> None:
+def install(is_nobodys: Callable[[str], bool], leave: Callable[[http.HTTPFlow], None]) -> None:
     """Put the mends in; a second call does nothing. Raises GuardError where mitmproxy has moved.
 
-    `is_nobodys` says of a CONNECT's host that it is no provider's: its tunnel opens at once.
+    `is_nobodys` says of a CONNECT's host that it is no provider's: its tunnel opens at once. `leave` is told of each
+    exchange whose client is gone while a hook is still at work on it.
     """
     global _installed
     if _installed:
@@ -40,6 +51,9 @@ def install(is_nobodys: Callable[[str], bool]) -> None:
     _skip_interim_replies()
     _drop_trailers()
     _ask_at_connect(is_nobodys)
+    _ask_at_socks(is_nobodys)
+    _tell_of_leaving(leave)
+    _stop_reading()
     _installed = True
 
 
@@ -51,6 +65,14 @@ def verify() -> None:
             raise GuardError(f"mitmproxy's {side.__name__} reads messages in another way than Lockpin knows")
     if "self.child_layer.handle_event(events.Start())" not in inspect.getsource(HttpStream.handle_connect_finish):
         raise GuardError("mitmproxy's HTTP core begins a CONNECT's inner protocol in another way than Lockpin knows")
+    if "self.child_layer = layer.NextLayer(self.context)" not in inspect.getsource(modes.Socks5Proxy.state_connect):
+        raise GuardError("mitmproxy's SOCKS core begins the inner protocol in another way than Lockpin knows")
+    if "self._paused_event_queue.append(event)" not in inspect.getsource(layer.Layer.handle_event) or (
+        "handle_event" in vars(HttpStream)
+    ):
+        raise GuardError("mitmproxy's HTTP core waits for hooks in another way than Lockpin knows")
+    if "await self.drain_writers()" not in inspect.getsource(ConnectionHandler.handle_connection):
+        raise GuardError("mitmproxy's core reads from clients in another way than Lockpin knows")
     if "h11_event.headers" not in inspect.getsource(_http1.Http1Connection.read_body):
         raise GuardError("mitmproxy's HTTP/1 core reads trailers in another way than Lockpin knows")
 
@@ -74,11 +96,67 @@ def _ask_at_connect(is_nobodys: Callable[[str], bool]) -> None:
     original = HttpStream.handle_connect_finish
 
     def handle_connect_finish(self: HttpStream) -> Generator[Any, Any, None]:
-        if isinstance(self.child_layer, layer.NextLayer) and is_nobodys(self.flow.request.host):
-            self.child_layer._ask_on_start = True
+        inner = self.child_layer
+        while isinstance(inner, TunnelLayer):  # the way through another proxy
+            inner = inner.child_layer
+        if isinstance(inner, layer.NextLayer) and is_nobodys(self.flow.request.host):
+            inner._ask_on_start = True
         yield from original(self)
 
     HttpStream.handle_connect_finish = handle_connect_finish  # type: ignore[method-assign]
+
+
+def _ask_at_socks(is_nobodys: Callable[[str], bool]) -> None:
+    """The same for a connection by SOCKS."""
+    original = modes.Socks5Proxy.finish_start
+
+    def finish_start(self: modes.Socks5Proxy) -> Generator[Any, Any, str | None]:
+        address = self.context.server.address
+        if isinstance(self.child_layer, layer.NextLayer) and address is not None and is_nobodys(address[0]):
+            self.child_layer._ask_on_start = True
+        return (yield from original(self))
+
+    modes.Socks5Proxy.finish_start = finish_start  # type: ignore[assignment,method-assign]
+
+
+def _tell_of_leaving(leave: Callable[[http.HTTPFlow], None]) -> None:
+    """Tell at once, not after the hook: over HTTP/2 nothing else would, since the connection stays."""
+    original = HttpStream.handle_event
+
+    def handle_event(self: HttpStream, event: events.Event) -> Any:
+        if self._paused:
+            if isinstance(event, RequestProtocolError):
+                leave(self.flow)
+            elif isinstance(event, RequestData):
+                _note_queued(self, event)
+        return original(self, event)
+
+    HttpStream.handle_event = handle_event  # type: ignore[assignment,method-assign]
+
+
+def _note_queued(stream: HttpStream, event: RequestData) -> None:
+    queued = stream.flow.metadata[QUEUED] = stream.flow.metadata.get(QUEUED, 0) + len(event.data)
+    if queued > QUEUE_BYTES:
+        _swamped[stream.context.client.id] = stream
+
+
+def _stop_reading() -> None:
+    """Read no more from a client whose file waits for a connection: the core would keep all of it in memory."""
+    original = ConnectionHandler.drain_writers
+
+    async def drain_writers(self: ConnectionHandler) -> None:
+        await original(self)
+        stream = _swamped.get(self.client.id)
+        reads = self.transports.get(self.client)
+        if stream is None or reads is None or reads.handler is not asyncio.current_task():
+            return
+        try:
+            while stream._paused is not None:  # noqa: ASYNC110 - what ends it has no event of its own
+                await asyncio.sleep(LOOK_S)
+        finally:
+            _swamped.pop(self.client.id, None)
+
+    ConnectionHandler.drain_writers = drain_writers  # type: ignore[method-assign]
 
 
 def _drop_trailers() -> None:

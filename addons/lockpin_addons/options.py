@@ -26,6 +26,8 @@ REFUSED = (
 WRITES_PROMPTS = ("save_stream_file", "hardump", "proxy_debug")
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 PREFIX = "lockpin_"
+ALLOWED_MODES = (mode_specs.RegularMode, mode_specs.ReverseMode, mode_specs.UpstreamMode, mode_specs.Socks5Mode)
+_MODES = "regular, reverse:TARGET, upstream:PROXY and socks5 are allowed"
 
 
 class OptionError(GuardError):
@@ -79,9 +81,13 @@ def _changed(options: Options, patterns: tuple[str, ...]) -> Iterator[str]:
 def _check_listening(options: Options) -> None:
     for text in options.mode:
         mode = mode_specs.ProxyMode.parse(text)
-        if not isinstance(mode, mode_specs.RegularMode):
-            built = "regular is built; reverse, upstream and socks5 are not in this version"
-            raise OptionError(f'mode "{text}" is not allowed with Lockpin: {built}')
+        if not isinstance(mode, ALLOWED_MODES):
+            raise OptionError(f'mode "{text}" is not allowed with Lockpin: {_MODES}')
+        if isinstance(mode, mode_specs.ReverseMode):
+            if mode.scheme not in ("http", "https"):
+                raise OptionError(f'mode "{text}" is not allowed with Lockpin: reverse needs a target of http or https')
+            # For https it would listen on UDP as well, for HTTP/3, which is not metered. mitmproxy has the same object.
+            mode.transport_protocol = mode_specs.TCP
         host = mode.listen_host(options.listen_host)
         if host not in LOOPBACK_HOSTS:
             raise OptionError(

@@ -19,7 +19,7 @@ from lockpin_addons.banner import say
 from lockpin_addons.changes import changes, fixed_changes
 from lockpin_addons.guard import GuardError
 from lockpin_addons.terms import InForce, Terms, make_terms
-from lockpin_core.config import Config, content, find_file, parse, usual_places
+from lockpin_core.config import Config, content, find_file, parse, updates_dir, usual_places
 from lockpin_core.config_secrets import masked
 from lockpin_core.errors import ConfigError, LedgerError, LedgerUnavailable, LockpinError
 from lockpin_core.ledger.answers import answer_of, answer_within
@@ -161,7 +161,7 @@ class Reloader:
         config = self._checked(parse(source.words, source.file, options=source.options))
         prices = old.prices
         if (config.pricing, config.models) != (old.config.pricing, old.config.models):
-            prices = PriceTable.load(shipped_dir(), config.pricing, config.models)
+            prices = PriceTable.load(shipped_dir(), config.pricing, config.models, updates_dir())
         return make_terms(config, prices, self._ledger)
 
     async def _define(self, terms: Terms, origin: str) -> None:

@@ -151,6 +151,11 @@ def plain_path(bound: Bound) -> str:
     return _split(bound.path)[0]
 
 
+def query_of(bound: Bound) -> str:
+    """Give the query that the provider will see, with its question mark."""
+    return _split(bound.path)[1]
+
+
 def lower_headers(headers: http.Headers) -> dict[str, str]:
     """Give headers by lower-case name, several of one name joined by a comma."""
     lowered: dict[str, str] = {}
@@ -168,6 +173,12 @@ def redirect(request: http.Request, bound: Bound, upstream: Upstream | None) -> 
         base = urlsplit(bound.provider.base)
         _point(request, base.scheme, bound.host, base.port or {"http": 80, "https": 443}[base.scheme])
     request.path = bound.path
+
+
+def name_destination(request: http.Request, bound: Bound) -> None:
+    """Where another proxy is next: a plain request to it names its destination, one inside a tunnel does not."""
+    if not request.is_http2 and (bound.by_base_url or request.authority):
+        request.authority = f"{request.host}:{request.port}" if request.scheme == "http" else ""
 
 
 def _point(request: http.Request, scheme: str, host: str, port: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 
 from mitmproxy import ctx, http
@@ -20,13 +19,13 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
-from lockpin_core.engine import Admitted
+from lockpin_core.engine import Admitted, Polled, Settling
 from lockpin_core.ledger.answers import answer_within
-from lockpin_core.ledger.protocol import Resolved
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
+MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
 SSE = "text/event-stream"
 
@@ -59,6 +58,7 @@ class Tap:
 
     def __init__(self, trips: dict[str, Trip]) -> None:
         self.trips = trips
+        self._bookings: set[asyncio.Task[None]] = set()
 
     @guard.sealed(_settle_as_held)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
@@ -70,6 +70,8 @@ class Tap:
         put(response.headers, trip.headers)
         if trip.kind is Kind.PASSED:
             response.stream = True
+            if trip.polled is not None and response.status_code == 200:
+                self._listen(trip, response, trip.polled)
         elif trip.admitted is not None and 200 <= response.status_code < 300:
             self._watch(trip, response)
 
@@ -84,6 +86,13 @@ class Tap:
             trip.usage_filter = trip.admitted.wire.usage_filter()
         if trip.usage_filter is not None:
             _undeclare_length(response)
+        response.stream = self._callable(trip)
+
+    def _listen(self, trip: Trip, response: http.Response, polled: Polled) -> None:
+        """Read a free reply as it passes: it may state what an earlier call used."""
+        is_stream = response.headers.get("content-type", "").lower().startswith(SSE)
+        trip.scanner = polled.wire.scanner(streamed=is_stream)
+        trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
         response.stream = self._callable(trip)
 
     def _callable(self, trip: Trip) -> Callable[[bytes], bytes | list[bytes]]:
@@ -104,7 +113,20 @@ class Tap:
             return trip.usage_filter.close() if trip.usage_filter is not None else b""
         if trip.scanner is not None and trip.decoder is not None and not trip.scan_failed:
             trip.scanner.feed(trip.decoder.feed(data))
+            self._true_up(trip)
+            trip.scanned_bytes += len(data)
+            trip.scan_failed = trip.polled is not None and trip.scanned_bytes > MAX_POLLED_BYTES
         return trip.usage_filter.feed(data) if trip.usage_filter is not None else data
+
+    def _true_up(self, trip: Trip) -> None:
+        """Let the hold shrink once the reply has stated its prompt, which it does at its beginning or not at all."""
+        if trip.admitted is None or not trip.admitted.prompt_first or not trip.true_up_tries or trip.scanner is None:
+            return
+        trip.true_up_tries -= 1
+        reading = trip.scanner.result()
+        if reading.prompt_stated:
+            trip.true_up_tries = 0
+            trip.admitted = trip.terms.engine.true_up(trip.admitted, reading)
 
     @guard.sealed(_end_as_held)
     async def response(self, flow: http.HTTPFlow) -> None:
@@ -120,7 +142,18 @@ class Tap:
             trip.terms.engine.settle(trip.admitted, Reading(), Outcome(Ending.NOT_SENT, None))
         elif trip.admitted is not None and not trip.settled:
             await self._settle_reply(flow, trip, response)
+        elif trip.polled is not None:
+            self._settle_polled(trip, trip.polled)
         self.trips.pop(flow.id, None)
+
+    def _settle_polled(self, trip: Trip, polled: Polled) -> None:
+        """Book what a free reply stated of an earlier call. Nobody waits for it; a poll that fails is made again."""
+        if trip.scanner is None or trip.scan_failed or (trip.decoder is not None and trip.decoder.broken):
+            return
+        booking = trip.terms.engine.settle_polled(polled, trip.scanner.result())
+        task = asyncio.get_running_loop().create_task(guard.never_fail(booking, "an earlier call was settled"))
+        self._bookings.add(task)
+        task.add_done_callback(self._bookings.discard)
 
     async def _settle_reply(self, flow: http.HTTPFlow, trip: Trip, response: http.Response) -> None:
         assert trip.admitted is not None
@@ -160,6 +193,8 @@ class Tap:
         if trip.admitted is not None and not trip.settled:
             outcome = self._outcome(trip, self._ending(flow), flow.response, body=None)
             trip.terms.engine.settle(trip.admitted, self._reading(trip), outcome)
+        elif trip.polled is not None:
+            self._settle_polled(trip, trip.polled)  # clients close as soon as they have what they want
         elif trip.admitted is None and trip.kind is Kind.PENDING:
             trip.terms.engine.cancel(trip.call_id)
         self.trips.pop(flow.id, None)
@@ -192,13 +227,13 @@ class Tap:
             elif trip.asked and not trip.is_sent and trip.kind in (Kind.PENDING, Kind.METERED):
                 self._take_back(trip)
 
-    def _settle_stopped(self, trip: Trip, admitted: Admitted) -> Future[Resolved]:
+    def _settle_stopped(self, trip: Trip, admitted: Admitted) -> Settling:
         outcome = self._outcome(trip, Ending.STOPPED, trip.flow.response, body=None)
         return trip.terms.engine.settle(admitted, self._reading(trip), outcome)
 
     def _take_back(self, trip: Trip) -> None:
-        trip.is_over, trip.kind = True, Kind.OWN
-        trip.terms.engine.cancel(trip.call_id)
+        trip.kind = Kind.OWN
+        trip.call_off()
         trip.flow.metadata.pop(guard.PERMIT, None)
         if trip.flow.killable:
             trip.flow.kill()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from lockpin_addons.banner import has_limit
+from lockpin_addons.counter import ProviderCounter
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.engine import Engine
@@ -90,5 +91,6 @@ class InForce:
 
 def make_terms(config: Config, prices: PriceTable, ledger: Ledger) -> Terms:
     """Draw the consequences of a configuration."""
+    counter = ProviderCounter(config.upstreams)
     rules = Rules(config.all_budgets(), config.task_default())
-    return Terms(config, prices, rules, Engine(config, prices, ledger, rules=rules, clock=utc_now))
+    return Terms(config, prices, rules, Engine(config, prices, ledger, rules=rules, clock=utc_now, counter=counter))

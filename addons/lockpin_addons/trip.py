@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
 from lockpin_core.call import Reading
-from lockpin_core.engine import Admitted
+from lockpin_core.engine import Admitted, Polled
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 
 
@@ -46,12 +47,25 @@ class Trip:
     first_byte: bool = False
     scan_failed: bool = False
     settled: bool = False
+    polled: Polled | None = None  # a free call whose reply may state what an earlier call used
+    true_up_tries: int = 8  # how many more pieces of the reply are looked at for what they state of the prompt
+    scanned_bytes: int = 0
+    task: asyncio.Task[object] | None = None  # that decides about it, while it does
     is_over: bool = False  # broken off before it was sent: it must not leave any more
 
     @property
     def client_id(self) -> str:
         """Name the client's connection."""
         return self.flow.client_conn.id
+
+    def call_off(self) -> None:
+        """Break off a decision under way: it gives up its place at once, nothing is sent and nothing stays held."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.task is not None:
+            self.task.cancel()
+        self.terms.engine.cancel(self.call_id)
 
     @property
     def is_sent(self) -> bool:

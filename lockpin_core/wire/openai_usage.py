@@ -140,8 +140,11 @@ class _Chat:
         groq = members(found.get("x_groq"))
         if error := found.get("error") or groq.get("error"):
             self.error = error_type(error, "type", "code")
-        self.model = word(found.get("model")) or self.model
-        self.id = word(found.get("id")) or self.id
+        # Most chunks say the same again, and need not be judged again.
+        if (model := found.get("model")) != self.model:
+            self.model = word(model) or self.model
+        if (identity := found.get("id")) != self.id:
+            self.id = word(identity) or self.id
         self.tier = term(found.get("service_tier")) or self.tier
         listed = found.get("choices")
         choices = [members(choice) for choice in listed] if isinstance(listed, list) else []
@@ -236,10 +239,13 @@ def _generated(message: dict[str, Any]) -> int:
     size = text_bytes(content, message.get("refusal"), message.get("reasoning_content") or message.get("reasoning"))
     if isinstance(content, list):
         size += sum(text_bytes(part.get("text")) for part in map(members, content))
-    size += text_bytes(members(message.get("audio")).get("transcript"), members(message.get("audio")).get("data"))
-    calls = message.get("tool_calls")
+    if audio := members(message.get("audio")):
+        size += text_bytes(audio.get("transcript"), audio.get("data"))
+    calls, older = message.get("tool_calls"), message.get("function_call")
+    if not calls and not older:
+        return size
     listed = calls if isinstance(calls, list) else []
-    for call in [*map(members, listed), {"function": message.get("function_call")}]:
+    for call in [*map(members, listed), {"function": older}]:
         function, custom = members(call.get("function")), members(call.get("custom"))
         size += text_bytes(function.get("name"), function.get("arguments"), custom.get("name"), custom.get("input"))
         if isinstance(function.get("arguments"), dict):

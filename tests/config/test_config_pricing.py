@@ -21,6 +21,12 @@ def test_entries_keep_their_text():
     assert tree == {"my-model": {"input_per_mtok": "1.10", "output": "4"}, "local/*": {"free": "true"}, "none": None}
 
 
+def test_an_entry_may_be_the_same_as_another_model():
+    tree = pricing("pricing:\n  mine: {same_as: azure/gpt-5.5, max_output_tokens: 100}\n")
+
+    assert tree == {"mine": {"same_as": "azure/gpt-5.5", "max_output_tokens": "100"}}
+
+
 def test_null_is_no_pricing():
     assert pricing("pricing:\n") == {}
 
@@ -64,6 +70,15 @@ pricing:
         ("\n    cache_write:\n      5m: 1\n      7m: 1", 5, "7m"),
         ("five", 2, "a mapping is allowed"),
         ("\n    free: true\n    input: 1", 2, "either is allowed"),
+        ("\n    same_as: gpt-5\n    input: 1", 2, "has same_as and a price; either is allowed"),
+        ("\n    context_tokens: 1\n    sameAs: []", 4, "a model, or provider/model is allowed"),
+        (
+            "\n    input: 1\n    image_rule: {kind: openai_tiles, base: 85}",
+            4,
+            "openai_tiles with base, tile is allowed",
+        ),
+        ("\n    input: 1\n    tokenizer: bpe", 4, "bytes or claude or o200k_base or cl100k_base is allowed"),
+        ("\n    input: 1\n    fees:\n      coffee: 1", 5, "one of code_session, file_search, maps"),
     ],
 )
 def test_wrong_entry_is_an_error_at_its_line(entry: str, line: int, fact: str):

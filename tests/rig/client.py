@@ -1,6 +1,7 @@
 """Plain clients: JSON through a base URL, and raw bytes through CONNECT with or without TLS."""
 
 import http.client  # noqa: F401 - tests name its exceptions through this module
+import itertools
 import json
 import socket
 import ssl
@@ -8,7 +9,9 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from processes import Proxy
+from processes import Proxy, until
+
+_marks = itertools.count(1)
 
 
 @dataclass
@@ -38,6 +41,13 @@ def call(
             return Answer(reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read())
     except urllib.error.HTTPError as error:
         return Answer(error.code, {k.lower(): v for k, v in error.headers.items()}, error.read())
+
+
+def all_written(proxy: Proxy) -> None:
+    """Wait until every row of what has happened is there: refusals are written behind their answers, in order."""
+    task = f"mark {next(_marks)}"
+    assert call(proxy, "/openai/v1/nowhere", {}, x_lockpin_task=task).status == 403
+    until(lambda: proxy.rows("SELECT 1 FROM rows WHERE kind = 'refusal' AND task = ?", task))
 
 
 def tunnel(proxy: Proxy, host: str, port: int, user: str | None = None) -> socket.socket:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lockpin_core.admission import Incoming
 from lockpin_core.call import Ending, Outcome, Payers, Portion, Reading
+from lockpin_core.clock import Clock
 from lockpin_core.config import Config, TaskKeys
 from lockpin_core.engine import Admitted, Answered, Engine, Passed
 from lockpin_core.ledger.memory import MemoryLedger
@@ -26,6 +27,7 @@ PRICING = {
     "ink": {"input": "1", "output": "5", **FACTS},
     "gift": {"free": "true", **FACTS},
     "vast": {"input": "1", "output": "5"},  # nobody knows how much it may read or write
+    "scout": {"input": "1", "output": "5", "fees": {"web_search": "0.01"}, **FACTS},
     "mute": {"input": "1", "output": "5", **FACTS, "tiers": {}},
 }
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
@@ -47,12 +49,14 @@ def body(model: str = "pen", limit: int | None = 1000, **more: object) -> dict:
 class Desk:
     """Calls in, decisions out."""
 
-    def __init__(self, settings: Config | None = None, ledger: MemoryLedger | None = None) -> None:
+    def __init__(
+        self, settings: Config | None = None, ledger: MemoryLedger | None = None, clock: Clock = lambda: NOW
+    ) -> None:
         self.config = settings or config()
         self.prices = PriceTable.load(shipped_dir(), self.config.pricing, self.config.models)
-        self.ledger = ledger or MemoryLedger(clock=lambda: NOW)
+        self.ledger = ledger or MemoryLedger(clock=clock)
         rules = Rules(self.config.all_budgets(), self.config.task_default())
-        self.engine = Engine(self.config, self.prices, self.ledger, rules=rules, clock=lambda: NOW)
+        self.engine = Engine(self.config, self.prices, self.ledger, rules=rules, clock=clock)
         self.count = 0
 
     def incoming(

@@ -11,6 +11,8 @@ With `--bills` it is also the witness of what a provider would bill: an order's 
 whole reply), "skip" (chunks before the first that has output), "each" (tokens of output a chunk), …}. A line is written
 when such a call has come and one more when it has ended, with the output up to there: a stream that was cut is billed
 for what was sent, a whole reply in full.
+
+With `--script` a request without `x-origin` is answered as `turns.py` says: the model of an agent.
 """
 
 import argparse
@@ -24,12 +26,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import turns
+
 
 class Origin:
-    def __init__(self, log: Path, data: Path, ledger: Path | None, bills: Path | None = None) -> None:
+    def __init__(
+        self, log: Path, data: Path, ledger: Path | None, bills: Path | None = None, script: Path | None = None
+    ) -> None:
         self.log, self.data, self.ledger = log.open("a", buffering=1), data, ledger
         self.bills = None if bills is None else bills.open("a", buffering=1)
         self.numbers = itertools.count(1)
+        self.script = None if script is None else json.loads(script.read_text())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -51,7 +58,9 @@ class Origin:
         body = await read_body(reader, headers)
         self.note({"method": method, "path": path, "headers": headers, "body": body.decode("utf-8", "replace")})
         order = json.loads(headers.get("x-origin", "null"))
-        if order is None:
+        if order is None and self.script is not None:
+            order = turns.answer(path, body, self.script)
+        elif order is None:
             order = plain_answer(path, body)
         if self.bills is None or "bill" not in order:
             return await self.answer(order, reader, writer)
@@ -195,12 +204,13 @@ async def main() -> None:
     parser.add_argument("--ledger", type=Path)
     parser.add_argument("--cert", type=Path)
     parser.add_argument("--bills", type=Path)
+    parser.add_argument("--script", type=Path)
     told = parser.parse_args()
     context = None
     if told.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(told.cert)
-    origin = Origin(told.log, told.data, told.ledger, told.bills)
+    origin = Origin(told.log, told.data, told.ledger, told.bills, told.script)
     server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, ssl=context, limit=1 << 20)
     print(server.sockets[0].getsockname()[1], flush=True)
     reader = asyncio.StreamReader()

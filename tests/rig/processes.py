@@ -94,14 +94,16 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def origin(
-    folder: Path, *, ledger: Path | None = None, cert: Path | None = None, bills: Path | None = None
-) -> Iterator[Origin]:
+    folder: Path, *, ledger: Path | None = None, cert: Path | None = None, bills: Path | None = None,
+    script: Path | None = None,
+) -> Iterator[Origin]:  # fmt: skip
     log = folder / f"origin-{time.monotonic_ns()}.jsonl"
     log.touch()
     command = [sys.executable, str(RIG / "origin.py"), "--log", str(log), "--data", str(DATA)]
     command += ["--ledger", str(ledger)] if ledger else []
     command += ["--cert", str(cert)] if cert else []
     command += ["--bills", str(bills)] if bills else []
+    command += ["--script", str(script)] if script else []
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Origin(int(process.stdout.readline()), log, process)

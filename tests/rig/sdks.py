@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
+from google import genai
+from google.genai import types
 from processes import Proxy
 
 WAYS = ("connect", "base_url")
@@ -36,6 +39,20 @@ def anthropic_client(proxy: Proxy, way: str = "base_url", **headers: str) -> Ite
     settings = _settings(proxy, way, "/anthropic", anthropic.DefaultHttpxClient, _named(headers))
     with anthropic.Anthropic(**settings) as client:
         yield client
+
+
+@contextlib.contextmanager
+def gemini_client(proxy: Proxy, way: str = "base_url", **headers: str) -> Iterator[genai.Client]:
+    """Open a client for the Gemini API."""
+    options = {"timeout": 30_000, "headers": _named(headers)}
+    if way == "base_url":
+        options |= {"base_url": proxy.url + "/gemini"}
+        http = httpx2.Client(trust_env=False)
+    else:
+        context = ssl.create_default_context(cafile=str(proxy.ca))
+        http = httpx2.Client(proxy=proxy.url, verify=context, trust_env=False)
+    with http:
+        yield genai.Client(api_key="test-key", http_options=types.HttpOptions(**options, httpx_client=http))
 
 
 def async_openai(proxy: Proxy, way: str = "base_url") -> openai.AsyncOpenAI:

@@ -115,7 +115,7 @@ def rows_of(rig: Rig, reply: httpx2.Response) -> tuple:
 
 def end_of(rig: Rig, call: str) -> tuple:
     """Wait for a call's resolution; give its two rows."""
-    query = "SELECT * FROM rows WHERE call = ? ORDER BY id"
+    query = "SELECT * FROM rows WHERE call = ? AND kind <> 'shrink' ORDER BY id"
     hold, end = until(lambda: (rows := rig.proxy.rows(query, call)) and len(rows) > 1 and rows)
     assert hold["kind"] == "hold"
     return hold, end
