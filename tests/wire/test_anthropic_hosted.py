@@ -289,7 +289,11 @@ def test_body_of_claude_code_with_a_fallback_is_bounded():
 def test_what_rests_on_our_limit_is_told_apart_from_what_does_not():
     parsed = parse(tools=[SEARCH, {**SEARCH, "name": "b", "max_uses": 2}, FETCH])
 
-    assert (parsed.rounds, parsed.tool_limit, parsed.tool_rounds) == (1 + 2 + 2 * TOOL_LIMIT, TOOL_LIMIT, 2 * TOOL_LIMIT)
+    assert (parsed.rounds, parsed.tool_limit, parsed.tool_rounds) == (
+        1 + 2 + 2 * TOOL_LIMIT,
+        TOOL_LIMIT,
+        2 * TOOL_LIMIT,
+    )
     assert (parsed.fees, parsed.tool_fees) == ({Unit.WEB_SEARCH: TOOL_LIMIT + 2}, {Unit.WEB_SEARCH: TOOL_LIMIT})
 
 
