@@ -130,26 +130,30 @@ class Priced:
 
     def with_tool_limit(self, limit: int) -> Priced:
         """Give the call with a lower limit on the tools that the provider runs; `limit` is at least 1."""
-        parsed = self.parsed
-        assert parsed.tool_limit is not None and parsed.tool_rounds, "no limit that could be lowered"
-        less = parsed.tool_limit - limit
-        rounds = parsed.tool_rounds // parsed.tool_limit * less
-        fees = {unit: count // parsed.tool_limit * less for unit, count in parsed.tool_fees.items()}
+        parsed, fees = self.parsed, dict(self.parsed.fees)
+        rounds, output_rounds = parsed.rounds, parsed.output_rounds
+        for tool in parsed.tools:
+            fewer = max(0, tool.calls - limit)
+            rounds -= fewer * tool.rounds
+            output_rounds -= fewer * tool.output_rounds
+            for unit, pieces in tool.fees.items():
+                fees[unit] -= fewer * pieces
+        tools = tuple(replace(tool, calls=min(tool.calls, limit)) for tool in parsed.tools)
         lowered = replace(
             parsed,
-            tool_limit=limit,
-            rounds=parsed.rounds - rounds,
-            output_rounds=parsed.output_rounds - (rounds if parsed.output_rounds == parsed.rounds else 0),
-            tool_rounds=parsed.tool_rounds - rounds,
-            fees={unit: count - fees.get(unit, 0) for unit, count in parsed.fees.items()},
-            tool_fees={unit: count - fees[unit] for unit, count in parsed.tool_fees.items()},
+            tool_limit=None if parsed.tool_limit is None else limit,
+            tool_most=limit,
+            tools=tools,
+            rounds=rounds,
+            output_rounds=output_rounds,
+            fees=fees,
         )
         return replace(self, parsed=lowered)
 
     def without_tools(self) -> Priced:
         """Give the call as it would be if the provider ran no tools, to say what they cost."""
         parsed = replace(self.parsed, rounds=1, output_rounds=1, fees={}, unbounded_fees=frozenset(), tool_limit=None)
-        return replace(self, parsed=parsed, also=())
+        return replace(self, parsed=replace(parsed, tools=()), also=())
 
     def _check_tools(self) -> None:
         """Refuse tools of the provider's that would need a limit which this body, or any, cannot get."""
@@ -240,10 +244,11 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
 def _also(base: Priced, also: Also) -> Quote:
     """Bound another model that may run within the call: on the same prompt, with an output limit of its own."""
     content, terms = base.parsed.content, base.parsed.terms
+    hidden = content.hidden or ("tools" if also.fills else None)
     parsed = replace(
         base.parsed,
         model=also.model,
-        content=replace(content, extra_tokens=content.extra_tokens + also.extra_prompt),
+        content=replace(content, extra_tokens=content.extra_tokens + also.extra_prompt, hidden=hidden),
         terms=terms if also.speed is None else replace(terms, speed=also.speed),
         output_limit=also.output_limit,
         choices=1,
@@ -296,10 +301,12 @@ def limit_to_set(priced: Priced, config: Config, *, capped: bool) -> int | None:
 def body_change(priced: Priced, call: Call) -> Rewrite | None:
     """Say what must change in the body that leaves; None: nothing."""
     ask_usage = not priced.parsed.asks_usage and priced.incoming.provider.include_usage and not priced.parsed.attested
+    may_limit = priced.is_capped and priced.parsed.output_settable
     change = Rewrite(
         max_output=call.output_limit if call.limit_set else None,
         ask_usage=ask_usage,
-        tool_limit=priced.parsed.tool_limit if priced.is_capped and priced.parsed.output_settable else None,
+        tool_limit=priced.parsed.tool_limit if may_limit else None,
+        tool_most=priced.parsed.tool_most if may_limit else None,
     )
     return None if change == Rewrite() else change
 

@@ -62,6 +62,12 @@ class Counts:
         local = await self.count_here(priced)
         return local if local is not None else await self._ask_provider(priced)
 
+    def counts_here(self, priced: Priced) -> bool:
+        """Say whether our own tokenizer knows better than the bytes, and nothing has counted yet."""
+        content = priced.parsed.content
+        is_ours = priced.model.tokenizer in tokenizer.ENCODINGS
+        return is_ours and content.hidden is None and content.counted is None and not priced.parsed.grows
+
     async def count_here(self, priced: Priced) -> int | None:
         """Count with our own tokenizer, in a thread; None: it would not be exact."""
         if priced.parsed.content.hidden is not None or priced.model.tokenizer not in tokenizer.ENCODINGS:

@@ -42,7 +42,7 @@ class Seeker:
         self._rules, self._clock = rules, clock
 
     async def seek(self, priced: Priced, call: Call) -> Found:
-        """Hold the call, which was made of `priced`, in the first version that fits; a Short answer is final for all."""
+        """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
         began = self._clock()
         answer = await self._ask(call)
         if not isinstance(answer, Short):
@@ -99,6 +99,9 @@ class Seeker:
             raise
 
 
+_MOST_TOOL_CALLS = 32  # a limit that is lowered begins to be tried just below
+
+
 @dataclass(slots=True)
 class _Lower:
     """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output.
@@ -113,8 +116,8 @@ class _Lower:
     def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
         """Give the first version that fits; None: there is none."""
         priced, call = self.priced, self.call
-        limit = priced.parsed.tool_limit or 1
-        for fewer in range(limit - 1, 0, -1) if priced.parsed.tool_rounds else ():
+        most = max((tool.calls for tool in priced.parsed.tools), default=1) if priced.parsed.output_settable else 1
+        for fewer in range(min(most, _MOST_TOOL_CALLS) - 1, 0, -1):
             self.priced = priced.with_tool_limit(fewer)
             lower = self._version(call.output_limit if call.limit_set else None)
             if not violations(standings, lower.quote):

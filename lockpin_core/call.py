@@ -84,6 +84,17 @@ class Also:
     rounds: int = 1
     extra_prompt: int = 0  # tokens that it reads besides: what models before it have said
     speed: str | None = None  # None: as the request
+    fills: bool = False  # what the provider's tools have brought in before may fill its window
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Calls of tools that the provider runs, where a limit in the body can say how many, and what each brings."""
+
+    calls: int
+    rounds: int = 1  # of `Parsed.rounds`
+    output_rounds: int = 0
+    fees: Mapping[Unit, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +123,8 @@ class Parsed:
     beyond_limit: bool = False  # more than the output limit may be billed: the model's maximum comes on top
     also: tuple[Also, ...] = ()  # other models that the provider may run on this prompt within the call
     tool_limit: int | None = None  # the limit on the provider's tools that the body must get: the bound counts on it
-    tool_rounds: int = 0  # how many of `rounds` are by that limit, a multiple of it; 0: it is not to be lowered
-    tool_fees: Mapping[Unit, int] = field(default_factory=dict)  # the same of `fees`
+    tool_most: int | None = None  # to which the client's own limits on such tools must be lowered
+    tools: tuple[ToolUse, ...] = ()  # what a lower limit on the provider's tools makes less of
     grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
     chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
     chain_reasoning: int = 0  # tokens of that chain's reasoning, which a turn may leave out and a later one bring in
@@ -127,7 +138,8 @@ class Rewrite:
 
     max_output: int | None = None
     ask_usage: bool = False
-    tool_limit: int | None = None
+    tool_limit: int | None = None  # for tools of the provider's without a limit
+    tool_most: int | None = None  # for those with a higher one
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ class Admitted:
     tariff: Tariff
     account: bytes | None = None  # whose replies have ids that a later call may name
     prompt_first: bool = False  # the reply's first event states the prompt as it is billed
+    countable: Priced | None = None  # held by its bytes where room is short, and our own tokenizer can say better
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,8 @@ class Engine:
         incoming = priced.incoming
         account = incoming.account() if priced.wire.links else None
         tariff, first = priced.tariff(self._config), incoming.provider.prompt_first and not priced.parsed.grows
-        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first)
+        countable = priced if _is_tight(answer) and self._counts.counts_here(priced) else None
+        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable)
 
     async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
         incoming = priced.incoming
@@ -372,10 +374,31 @@ class Engine:
             return admitted
         call = admitted.held.call
         still = price_still_possible(call, reading, admitted.tariff)
-        if still is None or (still[0] >= call.quote.most and still[1] >= call.quote.tokens):
+        if still is None:
             return admitted
-        self._ledger.shrink(call.id, *still)
-        quote = replace(call.quote, most=min(still[0], call.quote.most), tokens=min(still[1], call.quote.tokens))
+        return self._shrunk(admitted, *still)
+
+    async def count_again(self, admitted: Admitted) -> Admitted:
+        """Count the prompt of a call that has left already, and let its hold shrink; gives the call as `true_up` does.
+
+        Nothing is awaited once the ledger is told: who asks must keep the call that it gets at once.
+        """
+        assert admitted.countable is not None, "nothing counts it"
+        tokens = await self._counts.count_here(admitted.countable)
+        if tokens is None:
+            return admitted
+        call, parsed = admitted.held.call, admitted.countable.parsed
+        content = replace(parsed.content, counted=tokens)
+        counted = replace(admitted.countable, parsed=replace(parsed, content=content))
+        quote = counted.call(call.output_limit if call.limit_set else None).quote
+        return self._shrunk(admitted, quote.most, quote.tokens)
+
+    def _shrunk(self, admitted: Admitted, most: Money, tokens: int) -> Admitted:
+        call = admitted.held.call
+        if most >= call.quote.most and tokens >= call.quote.tokens:
+            return admitted
+        self._ledger.shrink(call.id, most, tokens)
+        quote = replace(call.quote, most=min(most, call.quote.most), tokens=min(tokens, call.quote.tokens))
         return replace(admitted, held=replace(admitted.held, call=replace(call, quote=quote)))
 
     def _settle_again(self, call: Call, settling: Settling) -> None:
@@ -401,6 +424,19 @@ def _without_tools(priced: Priced, call: Call) -> Money | None:
     """Give what a call would need without the provider's own tools; None where that is not less."""
     least = priced.without_tools().call(call.output_limit if call.limit_set else None).quote.most
     return least if least < call.quote.most else None
+
+
+def _is_tight(held: Held) -> bool:
+    """Say whether an enforced account has room for only a few more such calls."""
+    quote = held.call.quote
+    for standing in held.standings:
+        usd, tokens = standing.remaining(), standing.remaining_tokens()
+        if standing.budget.enforce and (
+            (usd is not None and usd.nano < _TIGHT * quote.most.nano)
+            or (tokens is not None and tokens < _TIGHT * quote.tokens)
+        ):
+            return not held.degraded
+    return False
 
 
 def _polled(route: Route, incoming: Incoming) -> Polled | None:

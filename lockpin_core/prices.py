@@ -51,7 +51,7 @@ def quote(
     """
     dated = model.prices_between(at, until or at + _LONGEST_CALL)
     tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
-    factor = times(_speed(model, terms.speed), _geo_asked(model, terms.geo), _geo(model, host_geo))
+    factor = times(_speed(model, terms.speed), largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
     return Money.from_pico(most + _fees(model, ceiling.fees))
 
@@ -67,7 +67,7 @@ def price(model: Model, usage: Usage, terms: Terms, at: datetime, *, host_geo: s
     """
     tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
     fees = {unit: count for unit, count in usage.items() if unit in FEE_UNITS}
-    factor = times(_speed(model, terms.speed), _geo_stated(model, terms.geo), _geo(model, host_geo))
+    factor = times(_speed(model, terms.speed), largest([_geo_stated(model, terms.geo), _geo(model, host_geo)]))
     size = prompt_tokens(tokens)
     most = 0
     for tier in _tiers_stated(model, model.price_at(at), terms.tier):
@@ -104,7 +104,8 @@ def rates_text(
 ) -> Mapping[str, str]:
     """Write the rates that settle a call on these terms, for receipts: dollars per million units, fees each."""
     tier = max(_tiers_stated(model, model.price_at(at), terms.tier), key=lambda tier: _weight(tier, prompt_size))
-    factor = times(tier.factor, _speed(model, terms.speed), _geo_stated(model, terms.geo), _geo(model, host_geo))
+    geo = largest([_geo_stated(model, terms.geo), _geo(model, host_geo)])
+    factor = times(tier.factor, _speed(model, terms.speed), geo)
     rates = {unit.value: rate_exact(scaled(pico, factor)) for unit, pico in tier.band(prompt_size).rates.items()}
     return rates | {unit.value: f"{Decimal(pico).scaleb(-12).normalize():f}" for unit, pico in model.fees.items()}
 

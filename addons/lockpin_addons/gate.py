@@ -383,6 +383,15 @@ class Gate:
             flow.request.raw_content = changed
         if decision.strips_usage:
             flow.request.headers["accept-encoding"] = "identity"
+        if decision.countable is not None:
+            trip.counting = asyncio.get_running_loop().create_task(self._count_again(trip, decision))
+
+    async def _count_again(self, trip: Trip, admitted: Admitted) -> None:
+        """Let the hold of a call that is leaving shrink to what an exact count of its prompt allows."""
+        counting = trip.terms.engine.count_again(admitted)
+        smaller = await guard.never_fail(counting, "a prompt was counted again")
+        if smaller is not None and trip.admitted is admitted:
+            trip.admitted = smaller
 
     def _refuse(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str) -> None:
         decision = trip.terms.engine.refuse(self._incoming(flow, trip, bound, b""), refusal(code, words))

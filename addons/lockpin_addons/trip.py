@@ -50,6 +50,7 @@ class Trip:
     polled: Polled | None = None  # a free call whose reply may state what an earlier call used
     true_up_tries: int = 8  # how many more pieces of the reply are looked at for what they state of the prompt
     scanned_bytes: int = 0
+    counting: asyncio.Task[None] | None = None  # counts the prompt again while the call runs
     task: asyncio.Task[object] | None = None  # that decides about it, while it does
     is_over: bool = False  # broken off before it was sent: it must not leave any more
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lockpin_core.call import Also
+from lockpin_core.call import Also, ToolUse
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import model_name, plain_word, shown, whole
@@ -47,8 +47,7 @@ class Hosted:
     also: tuple[Also, ...] = ()
     hidden: str | None = None
     needs_limit: bool = False  # a tool that may be limited is not
-    limited_rounds: int = 0  # how many of `rounds` are by the limit that such tools get; 0: not to be lowered
-    limited_fees: Mapping[Unit, int] = field(default_factory=dict)
+    uses: tuple[ToolUse, ...] = ()  # what a lower limit makes less of
     grows: bool = False
 
 
@@ -80,16 +79,19 @@ def hosted(members: Mapping[str, object], model: str, limit: int | None) -> Host
         extra_prompt=TOOL_PROMPT_TOKENS * len(tools) + (SUMMARY_PROMPT_TOKENS if summarizes else 0),
         fees=_fees(tools, 1 + len(hops), has_container=bool(members.get("container"))),
         also=(
-            *(replace(hop, rounds=passes) for hop in hops),
+            *(replace(hop, rounds=passes, fills=rounds > 1) for hop in hops),
             *(summaries if passes == rounds else ()),
-            *_advice(tools, 1 + len(hops)),
+            *_advice(tools, 1 + len(hops), limit),
         ),
         hidden=_hidden(members, tools, hops, limit),
         needs_limit=any(tool.needs_limit for tool in tools),
-        limited_rounds=sum(tool.calls for tool in tools if tool.needs_limit) if is_plain else 0,
-        limited_fees=_fees([tool for tool in tools if tool.needs_limit], 1, has_container=False) if is_plain else {},
+        uses=tuple(_use(tool) for tool in tools if tool.kind.startswith(_LIMITABLE)) if is_plain else (),
         grows=rounds > 1 or summarizes or bool(hops) or _resumes(members.get("thread")),
     )
+
+
+def _use(tool: _Tool) -> ToolUse:
+    return ToolUse(tool.calls, 1, 1, {Unit.WEB_SEARCH: 1} if tool.kind.startswith("web_search_") else {})
 
 
 def _tool(tool: Mapping[str, object]) -> _Tool | None:
@@ -155,13 +157,16 @@ def _summary(attempt: Also) -> Also:
     return replace(attempt, output_limit=None if limit is None else max(limit, SUMMARY_TOKENS))
 
 
-def _advice(tools: Sequence[_Tool], attempts: int) -> list[Also]:
-    """Bound advisors: each reads the conversation whenever it is asked."""
+def _advice(tools: Sequence[_Tool], attempts: int, limit: int | None) -> list[Also]:
+    """Bound advisors: each reads the conversation whenever it is asked, with all that was said and found until then."""
+    is_alone = len(tools) == 1 and attempts == 1 and limit is not None  # only the model has spoken before it is asked
     return [
         Also(
             model_name(tool.members.get("model")),
             whole(tool.members.get("max_tokens"), "max_tokens of a tool"),
             tool.calls * attempts,
+            _carried(limit or 0) if is_alone else 0,
+            fills=not is_alone,
         )
         for tool in tools
         if tool.kind.startswith("advisor_")
@@ -177,12 +182,18 @@ def _fees(tools: Sequence[_Tool], attempts: int, *, has_container: bool) -> dict
     return {unit: most for unit, most in fees.items() if most}
 
 
-def limit_tools(tools: bytes, limit: int) -> bytes:
-    """Give a list of tools, as it is written, in which those that may have a limit and have none get this one."""
+def limit_tools(tools: bytes, limit: int | None, most: int | None = None) -> bytes:
+    """Give a list of tools, as it is written, in which those that may have a limit and have none get `limit`, and those
+    with a higher one than `most` get that.
+    """
 
     def change(raw: bytes, tool: Mapping[str, object]) -> Mapping[str, bytes]:
         found = _tool(tool)
-        return {"max_uses": b"%d" % limit} if found is not None and found.needs_limit else {}
+        if found is None or not found.kind.startswith(_LIMITABLE):
+            return {}
+        if found.needs_limit:
+            return {} if limit is None else {"max_uses": b"%d" % limit}
+        return {"max_uses": b"%d" % most} if most is not None and found.calls > most else {}
 
     return change_each(tools, change)
 

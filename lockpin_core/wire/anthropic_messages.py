@@ -62,15 +62,16 @@ class AnthropicMessages(Wire):
 
         Other bytes stay; usage needs no asking. Raises WireError where thinking cannot fit.
         """
-        if change.max_output is None and change.tool_limit is None:
+        limits_tools = change.tool_limit is not None or change.tool_most is not None
+        if change.max_output is None and not limits_tools:
             return request.body
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
         values: dict[str, bytes] = {}
         if change.max_output is not None:
             values |= _limited(body, change.max_output)
         tools = body.get("tools") or b""
-        if change.tool_limit is not None and tools.startswith(b"["):
-            values["tools"] = limit_tools(tools, change.tool_limit)
+        if limits_tools and tools.startswith(b"["):
+            values["tools"] = limit_tools(tools, change.tool_limit, change.tool_most)
         return body.having(values)
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
@@ -185,8 +186,7 @@ def _parse(request: Request) -> Parsed:
         subscription=login.is_plan,
         also=found.also,
         tool_limit=TOOL_LIMIT if found.needs_limit and not is_attested else None,
-        tool_rounds=0 if is_attested else found.limited_rounds,
-        tool_fees={} if is_attested else found.limited_fees,
+        tools=() if is_attested else found.uses,
         grows=found.grows,
         layout=body.layout(_TOUCHED),
     )

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolUse
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
@@ -70,8 +70,9 @@ class OpenAIResponses(Wire):
         values = {}
         if change.max_output is not None:
             values[_LIMIT] = b"%d" % change.max_output
-        if change.tool_limit is not None:
-            values[_TOOL_LIMIT] = b"%d" % change.tool_limit
+        limits = [limit for limit in (change.tool_limit, change.tool_most) if limit is not None]
+        if limits:
+            values[_TOOL_LIMIT] = b"%d" % min(limits)
         if not values:
             return request.body
         return Splice.of(request.body, None if parsed is None else parsed.layout).having(values)
@@ -83,7 +84,8 @@ class OpenAIResponses(Wire):
     def count_request(self, request: Request) -> CountRequest | None:
         """Ask `…/responses/input_tokens`, which also knows what the body does not show.
 
-        None where the count would say nothing: tools of the provider's may fill the window, whatever the prompt is.
+        It says what the first sampling reads; what tools of the provider's add to others is not in it. None where it
+        cannot know even that: servers list their tools, and stored prompts may have any.
         """
         try:
             parsed = self.parse(request)
@@ -91,7 +93,9 @@ class OpenAIResponses(Wire):
             return None
         path = request.path.rstrip("/")
         body = read_known(request.body)
-        if parsed.rounds > 1 or parsed.attested or "prompt" in body.members or not path.endswith("/responses"):
+        if parsed.attested or "prompt" in body.members or not path.endswith("/responses"):
+            return None
+        if parsed.content.hidden == "mcp":
             return None
         return CountRequest(f"{path}/input_tokens", _only(body, _COUNTED))
 
@@ -142,8 +146,8 @@ class OpenAICompact(OpenAIResponses):
         """Read a request to shorten a conversation, as another Responses request, up to the model's whole output."""
         parsed = super().parse(request)
         return replace(
-            parsed, output_limit=None, output_settable=False, rounds=1, output_rounds=1, fees={}, tool_limit=None,
-            grows=False, background=False,
+            parsed, output_limit=None, output_settable=False, rounds=1, output_rounds=1, fees={},
+            tool_limit=None, tools=(), grows=False, background=False,
         )  # fmt: skip
 
     def rewrite(
@@ -211,19 +215,17 @@ def _with_tools(parsed: Parsed, members: Mapping[str, object], tally: ResponsesT
         kinds, limit = set(_FEES), UNSEEN_TOOL_LIMIT
     asked = whole(members.get(_TOOL_LIMIT), _TOOL_LIMIT)
     calls = 0 if not kinds else limit if asked is None else asked
-    summaries = (1 + calls) if tally.compacts else 0
-    fees = {_FEES[kind]: calls * _pieces(kind, members) for kind in kinds if kind in _FEES and calls}
-    needs_limit = bool(kinds) and asked is None
-    may_lower = needs_limit and not summaries
+    compactions = int(tally.compacts)  # one may go before each sampling
+    summaries = tally.triggers + compactions * (1 + calls)
+    fees = {_FEES[kind]: _pieces(kind, members) for kind in kinds if kind in _FEES and calls}
     return replace(
         parsed,
         rounds=1 + calls + summaries,
         output_rounds=1 + summaries,
-        fees=fees,
-        tool_limit=limit if needs_limit else None,
-        tool_rounds=calls if may_lower else 0,
-        tool_fees=fees if may_lower else {},
-        grows=bool(kinds) or tally.compacts,
+        fees={unit: calls * pieces for unit, pieces in fees.items()},
+        tool_limit=limit if kinds and asked is None else None,
+        tools=(ToolUse(calls, 1 + compactions, compactions, fees),) if calls else (),
+        grows=bool(kinds) or summaries > 0,
     )
 
 

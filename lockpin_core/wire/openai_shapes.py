@@ -84,10 +84,12 @@ def _count_image(value: object, tally: Tally) -> None:
     image = cast("dict[str, object]", value).get("image_url")
     found = image if isinstance(image, dict) else {"url": image}
     tally.images.append(image_at(found.get("url"), found.get("detail")))
+    tally.prompt_units.add(Unit.IMAGE_IN)
 
 
 def _hide_file(value: object, tally: Tally) -> None:
     tally.hide("file")
+    tally.prompt_units.add(Unit.IMAGE_IN)
 
 
 def _hide_audio(value: object, tally: Tally) -> None:

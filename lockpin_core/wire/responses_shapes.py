@@ -66,10 +66,12 @@ def _image(value: object, tally: Tally) -> None:
     image = part.get("image_url")
     found = image if isinstance(image, dict) else {"url": image}
     tally.images.append(image_at(found.get("url"), part.get("detail") or found.get("detail")))
+    tally.prompt_units.add(Unit.IMAGE_IN)
 
 
 def _hide_file(value: object, tally: Tally) -> None:
     tally.hide("file")
+    tally.prompt_units.add(Unit.IMAGE_IN)
 
 
 def _hide_audio(value: object, tally: Tally) -> None:
@@ -130,6 +132,7 @@ def _hosted_call(value: object, tally: Tally) -> None:
 def _made_image(value: object, tally: Tally) -> None:
     """Count an image that the provider made."""
     tally.images.append(image_in(_members(value).get("result")))
+    tally.prompt_units.add(Unit.IMAGE_IN)
 
 
 def _hide(reason: str) -> Rule:
@@ -141,6 +144,10 @@ def _hide(reason: str) -> Rule:
 
 def _compacts(value: object, tally: Tally) -> None:
     seen(tally).compacts = True
+
+
+def _triggers(value: object, tally: Tally) -> None:
+    seen(tally).triggers += 1
 
 
 # Of every item: who made it and how far it came. Codex adds notes of its own.
@@ -212,7 +219,7 @@ ITEMS = {
     "compaction": _item("", uncounted="encrypted_content", effect=_hide("compaction")),
     "compaction_summary": _item("", uncounted="encrypted_content", effect=_hide("compaction")),
     "context_compaction": _item("", uncounted="encrypted_content", effect=_hide("compaction")),
-    "compaction_trigger": _item("", effect=_compacts),
+    "compaction_trigger": _item("", effect=_triggers),
 }
 _typed_item = variant(ITEMS, {}, "item of input", default="message")
 

@@ -26,6 +26,7 @@ class ResponsesTally(Tally):
     hosted: set[str] = field(default_factory=set)  # kinds of tools that the provider runs
     stores: bool = True  # the provider keeps what belongs to the items of the input
     compacts: bool = False  # the provider may write a summary of the conversation on its way
+    triggers: int = 0  # summaries that the input asks for
 
     def add_schema(self, value: object) -> None:
         """Count tools or a schema that stand somewhere in the input."""

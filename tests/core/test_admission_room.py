@@ -84,7 +84,8 @@ class Search:
 
     def __call__(self, told: dict | None = None, **more: str) -> Found:
         priced = self.priced(told or messages(), **more)
-        return asyncio.run(self.seeker.seek(priced, limit_to_set(priced, self.desk.config, capped=True)))
+        call = priced.call(limit_to_set(priced, self.desk.config, capped=True))
+        return asyncio.run(self.seeker.seek(priced, call))
 
 
 def messages(model: str = "pen", limit: int | None = 1000, **more: object) -> dict:

@@ -54,12 +54,31 @@ def test_near_the_cap_fewer_calls_are_let_through(limit, calls):
     assert most(decision) <= Money.parse(limit).nano < most(decision) + ROUND.nano
 
 
-def test_a_limit_of_the_request_is_left_as_it_is():
-    found = ask(Desk(config("0.5", pricing=pricing())), max_tool_calls=3)
-
-    assert isinstance(found, Answered)
-    assert found.code == "budget_exceeded"
+def test_a_limit_of_the_request_is_left_as_it_is_where_it_fits_and_lowered_where_it_does_not():
     assert ask(Desk(config("1", pricing=pricing())), max_tool_calls=3).body is None
+
+    lowered = ask(Desk(config("0.5", pricing=pricing())), max_tool_calls=3)
+
+    assert json.loads(lowered.body)["max_tool_calls"] == 2
+    assert lowered.held.call.degrade == ("fit",)
+
+
+def test_in_anthropics_format_each_tool_has_a_limit_of_its_own():
+    tools = [
+        {"type": "web_search_20250305", "name": "a", "max_uses": 8},
+        {"type": "web_search_20250305", "name": "b"},
+        {"type": "web_search_20250305", "name": "c", "max_uses": 1},
+    ]
+    told = {"model": "ink", "max_tokens": 1000, "messages": [], "tools": tools, "inference_geo": "global"}
+
+    def limits(usd: str) -> list[int | None]:
+        decision = Desk(config(usd, pricing=pricing())).ask(told, provider="anthropic")
+        return [tool.get("max_uses") for tool in json.loads(decision.body)["tools"]]
+
+    assert limits("50") == [8, 5, 1]
+    # at 4 each, 4 + 4 + 1 calls of a window, a cent and 1,000 tokens of output each; at 3 each, 3 + 3 + 1
+    assert limits("2.0") == [4, 4, 1]
+    assert limits("1.9") == [3, 3, 1]
 
 
 def test_the_refusal_says_what_the_call_would_need_without_them():

@@ -85,12 +85,9 @@ def test_a_malformed_body_is_a_clear_400(rig, wire, name):
 
 UNPRICED = {
     "anthropic": [
-        {"tools": [{"type": "web_search_20260318", "name": "web_search"}]},
         {"tools": [{"type": "brand_new_20270101", "name": "x"}]},
-        {"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "hologram", "data": "x"}]}]},
         {"some_new_object": {"a": 1}},
-        {"container": "c"},
     ],
     "openai": [
         {"web_search_options": {}},
@@ -110,6 +107,28 @@ def test_what_cannot_be_bounded_is_an_unpriced_tool(rig, wire, change):
 
     assert (answer.status, answer.code) == (400, "unpriced_tool")
     assert len(origin.calls()) == before
+
+
+SEARCH = {"type": "web_search_20260318", "name": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("change", "sent"),
+    [
+        ({"tools": [SEARCH]}, {"tools": [{"max_uses": 5} | SEARCH]}),
+        ({"tools": [SEARCH | {"max_uses": 2}]}, {}),
+        ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, {}),
+        ({"container": "c"}, {}),
+    ],
+)
+def test_tools_of_the_provider_pass_with_a_limit_of_their_own_or_ours(rig, change, sent):
+    origin, proxy = rig
+    body = json.loads(text_of("anthropic", **change))
+
+    answer = client.call(proxy, PATHS["anthropic"], body)
+
+    assert answer.status == 200
+    assert json.loads(origin.calls()[-1]["body"]) == body | sent
 
 
 def test_unknown_scalar_fields_pass_and_every_byte_stays(rig):
@@ -295,7 +314,7 @@ OPTIONS = {
     "map_remote": "map_remote=|a|b", "modify_body": "modify_body=/a/b", "stream_large_bodies": "stream_large_bodies=1m",
     "body_size_limit": "body_size_limit=1m", "validate_inbound_headers": "validate_inbound_headers=false",
     "ssl_insecure": "ssl_insecure=true", "emudhra": "emudhra=true", "websocket": "websocket=false",
-    "lockpin_daly_usd": "lockpin_daly_usd=5", "mode": "mode=reverse:http://127.0.0.1:1", "listen_host": "listen_host=0.0.0.0",
+    "lockpin_daly_usd": "lockpin_daly_usd=5", "mode": "mode=transparent", "listen_host": "listen_host=0.0.0.0",
     "connection_strategy": "tcp_timeout=5", "keep_host_header": "keep_host_header=true", "anticomp": "anticomp=true",
     "proxyauth": "proxyauth=a:b", "server_replay": "server_replay=/dev/null", "stickycookie": "stickycookie=.*",
 }  # fmt: skip

@@ -4,12 +4,11 @@
 often it may read the prompt, how often it may write a whole output limit, what it may write to its cache, its fees.
 """
 
-import copy
 import functools
 import importlib.util
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -26,7 +25,15 @@ class Other:
     reads: int = 1  # times that it reads the prompt, the first time with what was said before
     carries: int = 0  # output tokens of others that it may read the first time
     fills: bool = False  # what tools brought in before may fill its window even the first time
-    limit: int = 0  # tokens that it writes each time
+    limit: int | None = 0  # tokens that it writes each time; None: the model's most
+
+
+@dataclass(frozen=True)
+class Use:
+    """A tool that a limit holds to so many calls, after each of which the prompt is read again; and each one's fees."""
+
+    calls: int
+    fees: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,19 +43,20 @@ class Body:
     told: Mapping = field(repr=False)
     limit: int | None  # output tokens of a choice; None: the model's most
     choices: int = 1
-    reads: int = 1  # samplings of the prompt
+    reads: int = 1  # samplings of the prompt, each after the first of whatever fills the window
+    again: int = 0  # samplings of the prompt as it is, by the same model
     writes: int = 1  # samplings that may each have the whole limit
     beside: int = 0  # output tokens beside the limit
     beyond: bool = False  # as much as the model can write may come beside the limit
     cached: tuple[str, ...] = ()  # units that prompt tokens may be written to the cache as
-    sounds: bool = False  # audio may be heard and spoken
+    hears: bool = False  # prompt tokens may be sound
+    speaks: bool = False  # output tokens may be sound
     images: int = 0
     fees: Mapping[str, int] = field(default_factory=dict)
     others: tuple[Other, ...] = ()
     hides: bool = False  # the prompt may fill the window
     prompts: int = 1
-    limited: int = 0  # tools that get Lockpin's limit: each reads the prompt as often as the limit says
-    per_call: Mapping[str, int] = field(default_factory=dict)  # fees of each such call
+    uses: tuple[Use, ...] = ()  # tools of the provider's of which a limit may make less
     path: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,17 +71,25 @@ class Body:
 
 SCHEMA = {
     "type": "object",
-    "properties": {"path": {"type": "string", "description": "Where it is. Zażółć gęślą jaźń."}, "n": {"type": "integer"}},
+    "properties": {
+        "path": {"type": "string", "description": "Where it is. Zażółć gęślą jaźń."},
+        "n": {"type": "integer"},
+    },
     "required": ["path"],
     "additionalProperties": False,
 }
 NAMES = ("Read", "Edit", "Bash", "Grep", "WebFetch", "TodoWrite")
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+ONE_SEARCH = {"web_search": 1}
 DESCRIPTION = "Runs a command in a shell, and gives what it wrote. Use it with care: nothing asks a second time.\n" * 3
 CLAUDE_TOOLS = [{"name": name, "description": DESCRIPTION, "input_schema": SCHEMA} for name in NAMES]
-FUNCTIONS = [{"type": "function", "function": {"name": n, "description": DESCRIPTION, "parameters": SCHEMA}} for n in NAMES]
-RESPONSE_TOOLS = [{"type": "function", "name": n, "description": DESCRIPTION, "strict": True, "parameters": SCHEMA} for n in NAMES]
+FUNCTIONS = [
+    {"type": "function", "function": {"name": n, "description": DESCRIPTION, "parameters": SCHEMA}} for n in NAMES
+]
+RESPONSE_TOOLS = [
+    {"type": "function", "name": n, "description": DESCRIPTION, "strict": True, "parameters": SCHEMA} for n in NAMES
+]
 TURNS = [
     {"role": "user", "content": [{"type": "text", "text": TEXT}]},
     {
@@ -131,15 +147,21 @@ CLAUDE = [
     _claude("marked for five minutes", told={"system": [{"type": "text", "text": TEXT, **MARK}]}, cached=MARKED_5M),
     _claude("fast", told={"speed": "fast"}),
     _claude("in the US", told={"inference_geo": "us"}),
-    _claude("searches", told={"tools": [{**WEB, "max_uses": 3}]}, reads=4, writes=4, fees={"web_search": 3}),
+    _claude(
+        "searches",
+        told={"tools": [{**WEB, "max_uses": 3}]},
+        reads=4,
+        writes=4,
+        fees={"web_search": 3},
+        uses=(Use(3, ONE_SEARCH),),
+    ),
     _claude(
         "searches without a limit",
         told={"tools": [WEB, *CLAUDE_TOOLS]},
         reads=1 + SEARCH_LIMIT,
         writes=1 + SEARCH_LIMIT,
         fees={"web_search": SEARCH_LIMIT},
-        limited=1,
-        per_call={"web_search": 1},
+        uses=(Use(SEARCH_LIMIT, ONE_SEARCH),),
     ),
     _claude(
         "searches, fetches and runs code",
@@ -147,7 +169,7 @@ CLAUDE = [
         reads=1 + 2 + SEARCH_LIMIT + CALLS,
         writes=1 + 2 + SEARCH_LIMIT + CALLS,
         fees={"web_search": 2, "code_session": 1},
-        limited=1,
+        uses=(Use(2, ONE_SEARCH), Use(SEARCH_LIMIT)),
     ),
     _claude(
         "asks an advisor once, after all that it had to say",
@@ -180,7 +202,7 @@ CLAUDE = [
     _claude(
         "compacts",
         told={"context_management": {"edits": [{"type": "compact_20260112"}]}},
-        reads=2,  # one for the summary
+        again=1,  # for the summary
         writes=2,
     ),
 ]
@@ -209,15 +231,21 @@ CHAT = [
     _chat("a prompt without a limit", limit=None, told={"stream": True}),
     _chat("an agent's turn", told={"messages": CHAT_TURNS, "tools": FUNCTIONS, "stream": True, "n": 2}, choices=2),
     _chat("a prediction", told={"prediction": {"type": "content", "content": "abc é " * 40}}, beside=280),
-    _chat("a schema", told={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}),
+    _chat(
+        "a schema", told={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}
+    ),
     _chat("kept for long", told={"prompt_cache_retention": "24h"}, cached=("cache_write_30m", "cache_write_12h")),
     _chat(
         "marked as for Claude",
         told={"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT, **HOUR}]}]},
         cached=("cache_write_30m", *MARKED_1H),
     ),
-    _chat("a picture", told={"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT}, PICTURE]}]}, images=1),
-    _chat("speech", told={"modalities": ["text", "audio"], "audio": {"voice": "ash", "format": "wav"}}, sounds=True),
+    _chat(
+        "a picture",
+        told={"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT}, PICTURE]}]},
+        images=1,
+    ),
+    _chat("speech", told={"modalities": ["text", "audio"], "audio": {"voice": "ash", "format": "wav"}}, speaks=True),
     _chat("another's limit", told={"max_completion_tokens": None, "max_tokens": 4000, "best_of": 3}, choices=3),
 ]
 
@@ -240,23 +268,33 @@ MCP = {"type": "mcp", "server_label": "l", "server_url": "https://x", "require_a
 RESPONSES = [
     _response("a prompt"),
     _response("a turn", told={"input": ITEMS, "tools": RESPONSE_TOOLS, "store": False, "stream": True}),
-    _response("kept for half a day", told={"prompt_cache_options": {"ttl": "12h"}}, cached=("cache_write_30m", "cache_write_12h")),
+    _response(
+        "kept for half a day",
+        told={"prompt_cache_options": {"ttl": "12h"}},
+        cached=("cache_write_30m", "cache_write_12h"),
+    ),
     _response("deep", told={"reasoning": {"effort": "high", "mode": "pro"}}, beyond=True),
     _response("in the background", told={"background": True}),
-    _response("a file", told={"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, hides=True, images=1),
+    _response(
+        "a file",
+        told={"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
+        hides=True,
+        images=1,
+    ),
     _response(
         "a picture",
         told={"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]}]},
         images=1,
     ),
-    _response("searches", told={"tools": [{"type": "web_search"}], "max_tool_calls": 3}, reads=4, fees={"web_search": 3}),
+    _response(
+        "searches", told={"tools": [{"type": "web_search"}], "max_tool_calls": 3}, reads=4, fees={"web_search": 3}
+    ),
     _response(
         "searches without a limit",
         told={"tools": [{"type": "web_search"}, *RESPONSE_TOOLS]},
         reads=1 + SEARCH_LIMIT,
         fees={"web_search": SEARCH_LIMIT},
-        limited=1,
-        per_call={"web_search": 1},
+        uses=(Use(SEARCH_LIMIT, ONE_SEARCH),),
     ),
     _response(
         "searches files and runs code",
@@ -264,7 +302,7 @@ RESPONSES = [
         reads=3,
         fees={"file_search": 2, "code_session": 2 * 4},  # a container of four gigabytes is four
     ),
-    _response("a server's tools", told={"tools": [MCP]}, reads=1 + SEARCH_LIMIT, limited=1, hides=True),
+    _response("a server's tools", told={"tools": [MCP]}, reads=1 + SEARCH_LIMIT, uses=(Use(SEARCH_LIMIT),), hides=True),
     _response(
         "compacts",
         told={"context_management": [{"type": "compaction", "compact_threshold": 9000}]},
@@ -292,8 +330,12 @@ GEMINI_TURNS = [
     },
     {"role": "user", "parts": [{"functionResponse": {"name": "Read", "response": {"output": TEXT}}}]},
 ]
-THOUGHT = {"generationConfig": {"maxOutputTokens": 5000, "candidateCount": 2, "thinkingConfig": {"thinkingBudget": 700}}}
-DECLARED = [{"functionDeclarations": [{"name": n, "description": DESCRIPTION, "parametersJsonSchema": SCHEMA} for n in NAMES]}]
+THOUGHT = {
+    "generationConfig": {"maxOutputTokens": 5000, "candidateCount": 2, "thinkingConfig": {"thinkingBudget": 700}}
+}
+DECLARED = [
+    {"functionDeclarations": [{"name": n, "description": DESCRIPTION, "parametersJsonSchema": SCHEMA} for n in NAMES]}
+]
 GEMINI = [
     _gemini("a prompt"),
     _gemini("a prompt without a limit", limit=None),
@@ -319,9 +361,9 @@ GEMINI = [
         told={"contents": [{"parts": [{"text": TEXT}, {"fileData": {"mimeType": "audio/mp3", "fileUri": "files/x"}}]}]},
         hides=True,
         images=1,
-        sounds=True,
+        hears=True,
     ),
-    _gemini("what is kept", told={"cachedContent": "cachedContents/x"}, hides=True, images=1),
+    _gemini("what is kept", told={"cachedContent": "cachedContents/x"}, hides=True, images=1, hears=True),
     _gemini(
         "searches",
         told={"tools": [{"googleSearch": {}}]},
@@ -340,7 +382,14 @@ ASSISTED = [
     )
 ]
 COMPLETIONS = [
-    Body("two prompts", "", {"model": "MODEL", "prompt": [TEXT, "x"], "max_tokens": 100, "n": 2}, 100, choices=4, prompts=2),
+    Body(
+        "two prompts",
+        "",
+        {"model": "MODEL", "prompt": [TEXT, "x"], "max_tokens": 100, "n": 2},
+        100,
+        choices=4,
+        prompts=2,
+    ),
     Body("the best of three", "", {"model": "MODEL", "prompt": TEXT, "max_tokens": 50, "best_of": 3}, 50, choices=3),
     Body("ids", "", {"model": "MODEL", "prompt": [1, 2, 3], "max_tokens": 50}, 50),
 ]
@@ -371,28 +420,42 @@ def contract() -> ModuleType:
 
 
 def _rich(wire: str, limit: int | None, **facts: object) -> Body:
-    told = copy.deepcopy(contract().RICH[wire])
-    if "model" in told:
-        told["model"] = "models/MODEL" if str(told["model"]).startswith("models/") else "MODEL"
+    told = json.loads(json.dumps(contract().RICH[wire]).replace('"models/m"', '"models/MODEL"'))
+    if told.get("model") == "m":
+        told["model"] = "MODEL"
     return Body("rich", wire, told, limit, **facts)
 
 
 def rich_bodies() -> list[Body]:
     """Give the richest requests that wires read, with what may be billed for them."""
+    completed = {"choices": 3 * 3, "prompts": 3, "beside": 3 * 5}  # the prompts may be echoed each time
+    listened = {"hears": True, "speaks": True, "images": 1, "hides": True}
+    chat_writes = ("cache_write_30m", "cache_write_12h", *MARKED_1H)
+    responses = {"hides": True, "images": 1, "cached": ("cache_write_30m", "cache_write_12h")}
+    claude = _rich("anthropic_messages", 9)
+    claude.told["tools"][3]["model"] = claude.told["fallbacks"][0]["model"] = "OTHER"
+    calls = 2 + SEARCH_LIMIT + CALLS  # searches, the advisor, a server's tools
+    hops = (Other(2 * (1 + calls), fills=True, limit=9), Other(2 * SEARCH_LIMIT, fills=True, limit=None))
+    searches = {"fees": {"search_prompt": 1}, "beyond": True, "choices": 2, "beside": 2 * 5}
     return [
-        _rich("openai_completions", 9, choices=9, prompts=3, beside=3 * 5),  # the prompts may be echoed each time
-        _rich("compatible_completions", 9, choices=9, prompts=3, beside=3 * 5),
-        _rich("openai_embeddings", 0, prompts=3),
-        _rich(
-            "openai_chat",
-            9,
-            choices=2,
-            beside=1,
-            cached=("cache_write_30m", "cache_write_12h", *MARKED_1H),
-            sounds=True,
-            images=1,
+        replace(
+            claude,
+            reads=2 * (1 + calls),  # a summary before each
+            writes=2 * (1 + calls),
             hides=True,
+            cached=MARKED_1H,
+            fees={"web_search": 2 * 2, "code_session": 1},  # the fallback searches again
+            others=hops,
         ),
+        _rich("openai_completions", 9, **completed),
+        _rich("compatible_completions", 9, **completed),
+        _rich("openai_embeddings", 0, prompts=3),
+        _rich("openai_chat", 9, choices=2, beside=1, cached=chat_writes, **listened),
+        _rich("openai_responses", 99, reads=1 + 2 + 3, writes=1 + 3, beyond=True, fees={"web_search": 2}, **responses),
+        _rich("openai_compact", None, beyond=True, **responses),
+        _rich("gemini", None, **searches, **listened),
+        _rich("code_assist", None, **searches, **listened),
+        _rich("gemini_embed", 0, prompts=2, hides=True, images=1),
     ]
 
 
@@ -412,8 +475,7 @@ def codex_bodies() -> list[Body]:
                 reads=1 + SEARCH_LIMIT if searches else 1,
                 cached=OPENAI_WRITES,
                 fees={"web_search": SEARCH_LIMIT} if searches else {},
-                limited=int(searches),
-                per_call={"web_search": 1} if searches else {},
+                uses=(Use(SEARCH_LIMIT, ONE_SEARCH),) if searches else (),
             )
         )
     return found

@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from lockpin_core.call import Also, Parsed, Request, Rewrite
+from lockpin_core.call import Also, Parsed, Request, Rewrite, ToolUse
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.anthropic_hosted import (
@@ -125,7 +126,20 @@ def test_container_hides_input_and_is_one_session(container: object):
 def test_advisor_is_another_model_at_each_of_its_calls():
     parsed = parse(tools=[{**ADVISOR, "max_uses": 3}, {**ADVISOR, "max_tokens": None}])
 
-    assert parsed.also == (Also("claude-opus-5-5", 2048, 3), Also("claude-opus-5-5", None, TOOL_LIMIT))
+    first, second = Also("claude-opus-5-5", 2048, 3), Also("claude-opus-5-5", None, TOOL_LIMIT)
+    assert parsed.also == (replace(first, fills=True), replace(second, fills=True))
+
+
+def test_advisor_that_is_alone_reads_what_the_model_said_before_it_was_asked():
+    parsed = parse(tools=[{**ADVISOR, "max_uses": 1}])
+
+    assert parsed.also == (Also("claude-opus-5-5", 2048, 1, 20_000 * 3 // 2),)
+
+
+def test_what_tools_found_may_fill_the_window_of_an_advisor():
+    parsed = parse(tools=[{**ADVISOR, "max_uses": 1}, {**SEARCH, "max_uses": 1}])
+
+    assert parsed.also == (Also("claude-opus-5-5", 2048, 1, fills=True),)
 
 
 def test_caching_of_an_advisor_widens_what_its_prompt_may_be_billed_as():
@@ -161,7 +175,7 @@ def test_fallback_runs_the_tools_and_asks_the_advisor_again():
     parsed = parse(fallbacks=[{"model": "a"}], tools=[{**SEARCH, "max_uses": 2}, {**ADVISOR, "max_uses": 1}])
 
     assert parsed.rounds == 4
-    assert parsed.also == (Also("a", 20_000, 4, 30_000), Also("claude-opus-5-5", 2048, 2))
+    assert parsed.also == (Also("a", 20_000, 4, 30_000, fills=True), Also("claude-opus-5-5", 2048, 2, fills=True))
     assert parsed.fees == {Unit.WEB_SEARCH: 4}
 
 
@@ -203,7 +217,7 @@ def test_compaction_may_go_before_each_round_of_tools():
 
     assert parsed.rounds == parsed.output_rounds == 6
     assert parsed.extra_output == 3 * SUMMARY_TOKENS
-    assert parsed.also == (Also("a", 20_000, 6, 30_000),)
+    assert parsed.also == (Also("a", 20_000, 6, 30_000, fills=True),)
 
 
 def test_compaction_request_is_one_sampling():
@@ -286,15 +300,12 @@ def test_body_of_claude_code_with_a_fallback_is_bounded():
     assert (parsed.rounds, parsed.content.hidden, parsed.tool_limit) == (1, None, None)
 
 
-def test_what_rests_on_our_limit_is_told_apart_from_what_does_not():
-    parsed = parse(tools=[SEARCH, {**SEARCH, "name": "b", "max_uses": 2}, FETCH])
+def test_what_a_lower_limit_makes_less_of_is_told():
+    parsed = parse(tools=[SEARCH, {**SEARCH, "name": "b", "max_uses": 2}, FETCH, CODE])
 
-    assert (parsed.rounds, parsed.tool_limit, parsed.tool_rounds) == (
-        1 + 2 + 2 * TOOL_LIMIT,
-        TOOL_LIMIT,
-        2 * TOOL_LIMIT,
-    )
-    assert (parsed.fees, parsed.tool_fees) == ({Unit.WEB_SEARCH: TOOL_LIMIT + 2}, {Unit.WEB_SEARCH: TOOL_LIMIT})
+    assert (parsed.rounds, parsed.tool_limit) == (1 + 2 + 2 * TOOL_LIMIT + TOOL_CALLS, TOOL_LIMIT)
+    fee = {Unit.WEB_SEARCH: 1}
+    assert parsed.tools == (ToolUse(TOOL_LIMIT, 1, 1, fee), ToolUse(2, 1, 1, fee), ToolUse(TOOL_LIMIT, 1, 1, {}))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +314,18 @@ def test_what_rests_on_our_limit_is_told_apart_from_what_does_not():
 def test_a_limit_that_more_rests_on_is_not_to_be_lowered(fields):
     parsed = parse(**fields)
 
-    assert (parsed.tool_limit, parsed.tool_rounds, parsed.tool_fees) == (TOOL_LIMIT, 0, {})
+    assert (parsed.tool_limit, parsed.tools) == (TOOL_LIMIT, ())
+
+
+def test_a_tool_gets_what_it_lacks_and_no_more_than_it_may_have():
+    tools = json.dumps([SEARCH, {**SEARCH, "max_uses": 8}, {**FETCH, "max_uses": 1}, CODE]).encode()
+
+    def uses(*limits: int | None) -> list[int | None]:
+        return [tool.get("max_uses") for tool in json.loads(limit_tools(tools, *limits))]
+
+    assert uses(5) == [5, 8, 1, None]
+    assert uses(3, 3) == [3, 3, 1, None]
+    assert uses(None, 2) == [None, 2, 1, None]
 
 
 def test_tools_of_the_provider_have_room_for_how_they_are_described():

@@ -8,7 +8,7 @@ import pytest
 from lockpin_core.call import Image, Parsed, Request
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.openai_responses import OpenAIResponses
+from lockpin_core.wire.openai_responses import TOOL_LIMIT, OpenAIResponses
 from lockpin_core.wire.responses_shapes import ITEMS
 
 HEADER = struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)
@@ -177,7 +177,7 @@ def test_tools_in_the_input_are_counted_as_schema_and_run_as_others():
     parsed = parse({"type": "additional_tools", "role": "developer", "tools": tools}, store=False)
 
     assert parsed.content.schema_bytes == len(json.dumps(tools, ensure_ascii=False).encode())
-    assert parsed.fees == {Unit.WEB_SEARCH: 10}
+    assert parsed.fees == {Unit.WEB_SEARCH: TOOL_LIMIT}
 
 
 @pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])

@@ -82,7 +82,8 @@ def test_sample_reads_as_expected(path: Path):
     )
     assert reading.reasoning == wanted.get("reasoning", 0)
     assert (reading.model, reading.terms.tier) == (meta["model"], meta["service_tier"])
-    assert reading.upstream_id == meta.get("response_id", "resp_0a1b2c3d4e5f60718293a4b5c6d7e8f90011")
+    usual = None if path.name.startswith("error_") else "resp_0a1b2c3d4e5f60718293a4b5c6d7e8f90011"
+    assert reading.upstream_id == meta.get("response_id", usual)
     assert reading.pending == (meta["terminal"] in WORKING)
     assert reading.terminal == (meta["terminal"] != "error")
     assert reading.error == meta.get("error_code")
