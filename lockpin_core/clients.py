@@ -6,6 +6,7 @@ and the SDKs of OpenAI, Anthropic and Google in Python and JavaScript.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,11 +32,16 @@ CLIENTS = (
     Client(("openai/", "asyncopenai/", "anthropic/", "asyncanthropic/"), None, _LONG_S),
 )
 _UNKNOWN = Client(())
+_START = 32  # characters of a name that tell whose it is
 
 
 def client_of(headers: Mapping[str, str]) -> Client:
     """Find the client by its headers, names in lower case; one that nobody knows is as impatient as the worst."""
-    names = (headers.get("user-agent", "").lower(), headers.get("originator", "").lower())
+    return _named(headers.get("user-agent", "")[:_START].lower(), headers.get("originator", "")[:_START].lower())
+
+
+@functools.lru_cache(maxsize=128)
+def _named(*names: str) -> Client:
     for client in CLIENTS:
         if any(name.startswith(client.agents) for name in names):
             return client

@@ -63,6 +63,7 @@ SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
 _CHAIN = "previous_response_id"
+_UPGRADE_REQUIRED = 426
 _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
 
 
@@ -130,7 +131,7 @@ class Engine:
         wire: Wire | None = None
         try:
             if incoming.upgrade and incoming.provider.metered(canonical_path(incoming.path)) is not None:
-                raise Refused("uncapped_call", _NO_SOCKETS, status=426)
+                raise Refused("uncapped_call", _NO_SOCKETS, status=_UPGRADE_REQUIRED)
             if not isinstance(route, Metered) or incoming.upgrade:
                 return await self._unmetered(incoming)
             wire = wire_named(route.wire)
@@ -138,7 +139,9 @@ class Engine:
             return await self._metered(named, wire)
         except Refused as refused:
             words = refusal(refused.code, refused.words, refused.detail, status=refused.status)
-            return self.refuse(incoming, words, wire, model=_shown(refused.model or ""))
+            # A handshake is no call: what it is answered is no refusal that a report should count.
+            is_call = refused.status != _UPGRADE_REQUIRED
+            return self.refuse(incoming, words, wire, model=_shown(refused.model or ""), write=is_call)
         except WireError as error:
             return self.refuse(incoming, refusal(error.code, str(error)), wire)
         except LedgerUnavailable as error:

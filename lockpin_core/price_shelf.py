@@ -121,12 +121,13 @@ class Shelf(Mapping[str, Model]):
 
     def known(self, name: str) -> str | None:
         """Find the id that a name stands for: itself, an alias, or either with a snapshot's date."""
-        for plain in (name, undated(name)):
-            if plain is not None and plain in self._texts:
-                return plain
-            if plain is not None and plain in self.names:
-                return self.names[plain]
-        return None
+        found = self._named(name)
+        if found is None and (plain := undated(name)) is not None:
+            found = self._named(plain)
+        return found
+
+    def _named(self, name: str) -> str | None:
+        return name if name in self._texts else self.names.get(name)
 
     def _read(self, key: str) -> Entry:
         entry = read_entry(f"{self.file}: {key}", self.written(key))

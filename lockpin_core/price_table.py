@@ -194,7 +194,8 @@ class PriceTable:
             fees = {fee: max(pico, model.fees.get(fee, 0)) for fee, pico in shelf.resale_fees.items()}
             geo = largest([model.rules.dearest_geo, shelf.rules.dearest_geo])
             unsaid = tuple(region for region in model.rules.unsaid_geos if region in shelf.rules.unsaid_geos)
-            rules = replace(model.rules, unsaid_geos=unsaid, dearest_geo=geo)
+            words = {**model.rules.tier_names, **shelf.rules.tier_names}  # replies say it in the seller's
+            rules = replace(model.rules, tier_names=words, unsaid_geos=unsaid, dearest_geo=geo)
             self._joined[pair] = replace(model, rules=rules, fees={**model.fees, **fees})
         return self._joined[pair]
 

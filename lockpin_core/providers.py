@@ -160,8 +160,10 @@ class Provider:
         """Give the region whose price factor a canonical host stands for."""
         if host in self.host_geos:
             return self.host_geos[host]
-        globs = (glob for glob in self.host_geos if "*" in glob)
-        return next((self.host_geos[glob] for glob in globs if _host_pattern((glob,)).fullmatch(host)), None)
+        for glob, geo in self.host_geos.items():
+            if "*" in glob and _host_pattern((glob,)).fullmatch(host):
+                return geo
+        return None
 
     def bills(self, status: int, code: str | None) -> bool:
         """Say whether an error reply is billed all the same."""

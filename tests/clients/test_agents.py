@@ -211,10 +211,9 @@ def test_codex_is_told_to_come_by_http_and_does_so_at_once(tmp_path):
         run = play(rig, "codex", "connect")
 
         assert run.status == 0
-        (handshake,) = rig.refusals("uncapped_call")
+        assert not rig.refusals("uncapped_call")  # the handshake is no call, and no report counts it
         (hold,) = rig.proxy.rows("SELECT * FROM rows WHERE kind = 'hold'")
-        assert (handshake["path"], hold["wire"]) == ("/v1/responses", "openai_responses")
-        assert hold["id"] > handshake["id"]
+        assert hold["wire"] == "openai_responses"
         assert run.took_s < 20  # it would try again for seconds before it falls back by itself
         assert not [entry for entry in rig.origin.calls() if "upgrade" in entry["headers"]]
         assert len(rig.paid()) == 1
@@ -254,8 +253,8 @@ def test_codex_shortens_its_conversation_and_goes_on(tmp_path):
     ],
 )
 def test_a_search_is_a_call_of_its_own_and_an_agent_goes_on_where_it_is_refused(tmp_path, name, tools, model):
-    """The provider searches as often as it likes, in a window of a million tokens: no $5 can hold that."""
-    with running(tmp_path, tool_turns=len(tools), tools=tools, more="task: {budget_usd: 5}") as rig:
+    """The provider searches in a window of a million tokens: not even one search can be held within $2."""
+    with running(tmp_path, tool_turns=len(tools), tools=tools, more="task: {budget_usd: 2}") as rig:
         run = play(rig, name, "connect")
 
         assert (run.status, f"finished after {len(tools)} tools" in run.output) == (0, True), run.output
