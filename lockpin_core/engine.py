@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
-from typing import assert_never, cast
 
 from lockpin_core.admission import (
     Incoming,
     Priced,
     Refused,
-    Served,
     body_change,
     has_limit,
     is_capped,
@@ -28,17 +24,11 @@ from lockpin_core.admission_room import PARSE_ON_LOOP_BYTES, Found, Seeker
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (
     Call,
-    Charge,
-    Ending,
-    Later,
-    Outcome,
     Parsed,
     Payers,
-    Reading,
     Refusal,
     Reply,
     Rewrite,
-    Void,
 )
 from lockpin_core.clients import client_of
 from lockpin_core.clock import Clock
@@ -47,14 +37,13 @@ from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.forms import put
 from lockpin_core.ladder import room
 from lockpin_core.ledger.answers import answer_of
-from lockpin_core.ledger.protocol import CallNote, Closed, Deferred, Held, Ledger, Link, Resolved, Rules, Short
+from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, Short
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
-from lockpin_core.providers import Free, Metered, Provider, Route, canonical_path
+from lockpin_core.providers import Free, Metered, Route, canonical_path
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import budget_exceeded, refusal
-from lockpin_core.settlement import Tariff, held, price_still_possible, settle
-from lockpin_core.usage import output_tokens, total_tokens
+from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.splice import Splice
@@ -68,35 +57,11 @@ _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to 
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
-    """A free call whose reply may state the usage of an earlier one."""
-
-    wire: Wire
-    provider: Provider
-    account: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Passed:
     """Forwarded without a hold: free, or `uncapped` for this reason."""
 
     uncapped: str | None = None
     polled: Polled | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Held on disk: forward it, with `body` where that is not None, and settle it once."""
-
-    held: Held
-    wire: Wire
-    body: bytes | None
-    strips_usage: bool
-    parsed: Parsed
-    tariff: Tariff
-    account: bytes | None = None  # whose replies have ids that a later call may name
-    prompt_first: bool = False  # the reply's first event states the prompt as it is billed
-    countable: Priced | None = None  # held by its bytes where room is short, and our own tokenizer can say better
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +74,17 @@ class Answered:
 
 
 type Decision = Passed | Admitted | Answered
-type Settling = Future[Resolved | None]  # None: the hold stays
 
 
-class Engine:
-    """Admits and settles calls for one process."""
+class Engine(Settler):
+    """Admits calls for one process, and settles them as a Settler does."""
 
     def __init__(
         self, config: Config, prices: PriceTable, ledger: Ledger, *, rules: Rules, clock: Clock,
         counter: Counter | None = None,
     ) -> None:  # fmt: skip
-        self._config, self._prices, self._ledger, self._rules, self._clock = config, prices, ledger, rules, clock
-        self._counts = Counts(counter)
+        super().__init__(config, prices, ledger, Counts(counter))
+        self._rules, self._clock = rules, clock
         self._seeker = Seeker(config, ledger, self._counts, Latch(), rules=rules, clock=clock)
 
     async def admit(self, incoming: Incoming) -> Decision:
@@ -333,90 +297,6 @@ class Engine:
         except LedgerUnavailable:
             return False
 
-    def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
-        """Charge or void a call that has ended, or keep its hold for usage that comes later; the first one wins."""
-        call = admitted.held.call
-        result = settle(call, reading, outcome, admitted.tariff)
-        match result:
-            case Charge():
-                settling = cast("Settling", self._ledger.settle(call.id, result, _link(admitted, reading, result)))
-            case Later():
-                hold_for = timedelta(milliseconds=self._config.hold_for_ms)
-                link = _link(admitted, reading, None)
-                settling = cast("Settling", self._ledger.defer(call.id, hold_for, link, call.quote.ceiling))
-            case Void():
-                settling = cast("Settling", self._ledger.void(call.id, result))
-            case _:
-                assert_never(result)
-        settling.add_done_callback(partial(self._settle_again, call))
-        return settling
-
-    async def settle_polled(self, polled: Polled, reading: Reading) -> None:
-        """Settle the earlier call whose usage a free call's reply states; nothing where it states none."""
-        if reading.upstream_id is None or reading.pending or not (reading.complete or reading.terminal):
-            return
-        asking = self._ledger.deferred(polled.provider.name, polled.account, reading.upstream_id)
-        found: Deferred | None = await answer_of(asking)
-        model = None if found is None else self._prices.find(polled.provider.name, found.call.asked_model, found.at)
-        if found is None or model is None:
-            return  # a price that is gone: the hold stays, and is charged in full when its time is over
-        served = Served(self._prices, polled.provider, found.call.host, model, found.at)
-        tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
-        result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
-        if isinstance(result, Charge):
-            tokens = found.call.quote.ceiling.prompt + output_tokens(result.usage)  # whatever chain it has named
-            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, tokens)
-            self._ledger.settle(found.call.id, result, link)
-
-    def true_up(self, admitted: Admitted, reading: Reading) -> Admitted:
-        """Let a running call's hold shrink to what it can still cost, now that the reply has stated its prompt.
-
-        Gives the call as it is held from now on: whatever its end turns out to be, more than that is not charged.
-        """
-        if not admitted.prompt_first or admitted.held.degraded or not has_limit(admitted.held.standings):
-            return admitted
-        call = admitted.held.call
-        still = price_still_possible(call, reading, admitted.tariff)
-        if still is None:
-            return admitted
-        return self._shrunk(admitted, *still)
-
-    async def count_again(self, admitted: Admitted) -> Admitted:
-        """Count the prompt of a call that has left already, and let its hold shrink; gives the call as `true_up` does.
-
-        Nothing is awaited once the ledger is told: who asks must keep the call that it gets at once.
-        """
-        assert admitted.countable is not None, "nothing counts it"
-        tokens = await self._counts.count_here(admitted.countable)
-        if tokens is None:
-            return admitted
-        call, parsed = admitted.held.call, admitted.countable.parsed
-        content = replace(parsed.content, counted=tokens)
-        counted = replace(admitted.countable, parsed=replace(parsed, content=content))
-        quote = counted.call(call.output_limit if call.limit_set else None).quote
-        return self._shrunk(admitted, quote.most, quote.tokens)
-
-    def _shrunk(self, admitted: Admitted, most: Money, tokens: int) -> Admitted:
-        call = admitted.held.call
-        if most >= call.quote.most and tokens >= call.quote.tokens:
-            return admitted
-        self._ledger.shrink(call.id, most, tokens)
-        quote = replace(call.quote, most=min(most, call.quote.most), tokens=min(tokens, call.quote.tokens))
-        return replace(admitted, held=replace(admitted.held, call=replace(call, quote=quote)))
-
-    def _settle_again(self, call: Call, settling: Settling) -> None:
-        """Charge the hold where the ledger could not take the charge itself: no hold may stay open for a fault."""
-        if not settling.cancelled() and settling.exception() is not None:
-            self._ledger.settle(call.id, held(call, "no_usage"))
-
-    def settle_as_held(self, admitted: Admitted, reason: str) -> Future[Resolved]:
-        """Charge the hold: how the exchange ended cannot be told."""
-        return self._ledger.settle(admitted.held.call.id, held(admitted.held.call, reason))
-
-    def cancel(self, call_id: str) -> None:
-        """Take off a hold that may have been taken for a call that was not sent."""
-        self._ledger.cancel(call_id)
-
 
 def is_free(route: Route, *, upgrade: bool) -> bool:
     """Say whether a request costs nothing, whatever the terms and the ledger say."""
@@ -447,16 +327,6 @@ def _polled(route: Route, incoming: Incoming) -> Polled | None:
     if not isinstance(route, Free) or route.polls is None:
         return None
     return Polled(wire_named(route.polls), incoming.provider, incoming.account())
-
-
-def _link(admitted: Admitted, reading: Reading, charge: Charge | None) -> Link | None:
-    """Say by which id the provider knows the reply, and what naming it later brings in."""
-    if admitted.account is None or reading.upstream_id is None:
-        return None
-    before = admitted.parsed.chain_reasoning
-    tokens = None if charge is None or not reading.complete else total_tokens(charge.usage) + before
-    provider = admitted.held.call.provider
-    return Link(provider, admitted.account, reading.upstream_id, tokens, before + reading.reasoning)
 
 
 def _shown(text: str) -> str:

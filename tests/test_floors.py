@@ -21,6 +21,7 @@ FLOORS = (
     ("ladder", "observers", "settlement", "refusals", "forms", "receipt"),
     ("ledger",),
     ("admission*",),
+    ("settler",),
     ("engine",),
     ("readers",),
 )

@@ -40,9 +40,10 @@ from lockpin_core.admission import Incoming
 from lockpin_core.call import Payers, Reply
 from lockpin_core.clock import NewId
 from lockpin_core.config import Config
-from lockpin_core.engine import Admitted, Answered, Passed, is_free
+from lockpin_core.engine import Answered, Passed, is_free
 from lockpin_core.providers import Providers
 from lockpin_core.refusals import refusal
+from lockpin_core.settler import Admitted
 
 MAX_HEADERS_BYTES = 64 * 1024
 DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond

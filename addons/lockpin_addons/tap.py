@@ -19,8 +19,8 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
-from lockpin_core.engine import Admitted, Polled, Settling
 from lockpin_core.ledger.answers import answer_within
+from lockpin_core.settler import Admitted, Polled, Settling
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece

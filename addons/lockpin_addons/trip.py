@@ -13,7 +13,7 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
 from lockpin_core.call import Reading
-from lockpin_core.engine import Admitted, Polled
+from lockpin_core.settler import Admitted, Polled
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 
 

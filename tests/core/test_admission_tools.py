@@ -9,8 +9,9 @@ import json
 import pytest
 from desks import Desk, body, config
 
-from lockpin_core.engine import Admitted, Answered
+from lockpin_core.engine import Answered
 from lockpin_core.money import Money
+from lockpin_core.settler import Admitted
 
 PATH = "/v1/responses"
 FEE = {"fees": {"web_search": "0.01"}}

@@ -14,11 +14,12 @@ from desks import Desk, body, config
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.config import Fit
-from lockpin_core.engine import Admitted, Answered, Passed
+from lockpin_core.engine import Answered, Passed
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.money import Money
 from lockpin_core.refusals import refusal
+from lockpin_core.settler import Admitted
 from lockpin_core.windows import Window
 
 HELLO = [{"role": "user", "content": "hi"}]

@@ -13,9 +13,10 @@ import pytest
 from desks import Desk, config
 
 from lockpin_core.call import Ending, Outcome, Portion, Reading, Terms
-from lockpin_core.engine import Admitted, Answered, Passed
+from lockpin_core.engine import Answered, Passed
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.money import Money
+from lockpin_core.settler import Admitted
 from lockpin_core.usage import Unit
 
 RESPONSES = "/v1/responses"

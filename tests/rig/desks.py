@@ -11,12 +11,13 @@ from lockpin_core.admission import Incoming
 from lockpin_core.call import Ending, Outcome, Payers, Portion, Reading
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config, TaskKeys
-from lockpin_core.engine import Admitted, Answered, Engine, Passed
+from lockpin_core.engine import Answered, Engine, Passed
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import Resolved, Rules
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.providers import Providers
+from lockpin_core.settler import Admitted
 from lockpin_core.usage import Unit
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
