@@ -207,7 +207,7 @@ class Served:
         """Give what settlement needs."""
         return Tariff(
             price=self._price,
-            cut_rule=wire.cut_rule,
+            cut_rule=wire.cut_rule if self.provider.prompt_first else "hold",  # whose first event is no estimate
             max_tps=self.provider.max_tps,
             bills=self.provider.bills,
             charge_failed=config.charge_failed,
@@ -311,7 +311,7 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
     return None if change == Rewrite() else change
 
 
-def price_cap(found: Priced) -> bytes | None:
+def price_cap(found: Priced, most: int) -> bytes | None:
     """Give what the request must say of prices, where its host may serve it at dearer ones than those it is held at.
 
     A price for each request, or for each image, is not in the hold: who asks for one must not serve it.
@@ -320,6 +320,7 @@ def price_cap(found: Priced) -> bytes | None:
     if not found.incoming.provider.price_cap or not found.is_capped:
         return None
     bands = found.model.price_at(found.at).tiers[STANDARD].bands
+    bands = tuple(band for band in bands if band.start <= most)  # none that the hold does not reach
     prompt, completion = (max(band.rates.get(unit, 0) for band in bands) for unit in (Unit.INPUT, Unit.OUTPUT))
     usd = [rate_exact(pico) for pico in (prompt, completion)]
     image = ',"image":0' if found.parsed.content.images else ""

@@ -43,7 +43,7 @@ class Seeker:
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
-        began = self._clock()
+        began, has_waited = self._clock(), False
         answer = await self._ask(call)
         if not isinstance(answer, Short):
             return Found(priced, call, answer)
@@ -53,14 +53,30 @@ class Seeker:
             priced, call = counted, counted.call(call.output_limit if call.limit_set else None)
             answer = await self._ask(call)
         if isinstance(answer, Short) and _may_pass(answer, call) and (wait := self._wait(priced, digest, began)):
-            answer = await self._ask(call, wait=wait)
+            answer, has_waited = await self._ask(call, wait=wait), True
         if isinstance(answer, Short):
             lower = _Lower(priced, call, self._config.fit.floor)
-            answer = await self._ask(call, lower, out_of_turn=True)
+            answer = await self._lowered(lower, answer, digest, began, has_waited=has_waited)
             priced = lower.priced if isinstance(answer, Held) else priced
-        if isinstance(answer, Short):
+        if isinstance(answer, Short) and not _may_pass(answer, call):
             self._latch.close(digest, self._clock())
         return Found(priced, call, answer)
+
+    async def _lowered(
+        self, lower: _Lower, short: Short, digest: bytes, began: datetime, *, has_waited: bool
+    ) -> Held | Short | Closed:
+        """Ask for a smaller version: out of turn for a call that has waited, else in turn, and then in the room."""
+        answer = await self._ask(lower.call, lower, out_of_turn=has_waited or short.behind)
+        if not isinstance(answer, Short) or has_waited:
+            return answer
+        if answer.behind:
+            return await self._ask(lower.call, out_of_turn=True)  # it fits by now: nothing that fits is refused
+        smaller = lower(answer.standings)  # what would fit if nobody stood before it
+        wait = None if smaller is None else self._wait(lower.priced, digest, began)
+        if smaller is None or wait is None:
+            return answer
+        waited = await self._ask(smaller, wait=wait)
+        return answer if isinstance(waited, Short) else waited
 
     def _wait(self, priced: Priced, digest: bytes, began: datetime) -> Wait | None:
         """Say how long the call may wait; None: it may not."""

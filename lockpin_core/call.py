@@ -128,6 +128,7 @@ class Parsed:
     grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
     chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
     chain_reasoning: int = 0  # tokens of that chain's reasoning, which a turn may leave out and a later one bring in
+    is_whole: bool = True  # the provider reads all of the prompt, and leaves nothing out that is too long
     background: bool = False  # the usage comes by a later call
     layout: Layout | None = field(default=None, repr=False, compare=False)
 

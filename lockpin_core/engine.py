@@ -175,7 +175,7 @@ class Engine(Settler):
             link = await answer_of(asking)
         except LedgerUnavailable:
             link = None
-        if link is None or link.tokens is None:
+        if link is None or link.tokens is None or link.model != parsed.model:
             return replace(parsed, content=replace(content, hidden=content.hidden or _CHAIN))
         content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
         return replace(parsed, content=content, chain_reasoning=link.reasoning)
@@ -213,7 +213,7 @@ class Engine(Settler):
             priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
         body = None if change is None else await self._rewritten(priced, change)
-        if (cap := price_cap(priced)) is not None:
+        if (cap := price_cap(priced, answer.call.quote.ceiling.prompt)) is not None:
             body = Splice.of(priced.incoming.body if body is None else body).having({"provider": cap})
         strips = change is not None and change.ask_usage
         incoming = priced.incoming

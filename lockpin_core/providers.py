@@ -154,7 +154,9 @@ class Provider:
         if not self.polls or _RESIDUE.search(plain):
             return None
         wanted = f"{method} {plain.lower()}"
-        return next((wire for poll, wire in self.polls.items() if _matches(poll, wanted)), None)
+        depth = wanted.count("/")  # a poll's path is whole: what lies below it is another resource
+        fits = (wire for poll, wire in self.polls.items() if poll.count("/") == depth and _matches(poll, wanted))
+        return next(fits, None)
 
     def geo_of(self, host: str) -> str | None:
         """Give the region whose price factor a canonical host stands for."""

@@ -89,7 +89,8 @@ class Settler:
         result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
         if isinstance(result, Charge):
             tokens = found.call.quote.ceiling.prompt + output_tokens(result.usage)  # whatever chain it has named
-            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, tokens)
+            asked = found.call.asked_model
+            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, asked, tokens)
             self._ledger.settle(found.call.id, result, link)
 
     def true_up(self, admitted: Admitted, reading: Reading) -> Admitted:
@@ -147,6 +148,9 @@ def _link(admitted: Admitted, reading: Reading, charge: Charge | None) -> Link |
     if admitted.account is None or reading.upstream_id is None:
         return None
     before = admitted.parsed.chain_reasoning
-    tokens = None if charge is None or not reading.complete else total_tokens(charge.usage) + before
-    provider = admitted.held.call.provider
-    return Link(provider, admitted.account, reading.upstream_id, tokens, before + reading.reasoning)
+    is_known = charge is not None and reading.complete and admitted.parsed.is_whole
+    tokens = total_tokens(charge.usage) + before if charge is not None and is_known else None
+    call = admitted.held.call
+    return Link(
+        call.provider, admitted.account, reading.upstream_id, tokens, call.asked_model, before + reading.reasoning
+    )

@@ -14,5 +14,5 @@ def test_smoke_prints_every_row(tmp_path):
 
     assert (done.returncode, done.stderr) == (0, "")
     titles = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("P")]
-    assert titles == ["P1", "P2", "P3", "P4", "P8", "P10", "P11"]
+    assert titles == ["P1", "P2", "P3", "P4", "P5", "P6", "P8", "P10", "P11", "P12"]
     assert list(tmp_path.iterdir()) == []

@@ -21,6 +21,7 @@ from lockpin_addons.trip import Kind, Trip
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
+from lockpin_core.wire.protocol import EndingScanner
 
 SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
@@ -114,9 +115,21 @@ class Tap:
         if trip.scanner is not None and trip.decoder is not None and not trip.scan_failed:
             trip.scanner.feed(trip.decoder.feed(data))
             self._true_up(trip)
+            self._settle_early(trip)
             trip.scanned_bytes += len(data)
             trip.scan_failed = trip.polled is not None and trip.scanned_bytes > MAX_POLLED_BYTES
         return trip.usage_filter.feed(data) if trip.usage_filter is not None else data
+
+    def _settle_early(self, trip: Trip) -> None:
+        """Settle a reply that a client may name in its next call as soon as it is whole, not when its stream closes."""
+        scanner, admitted = trip.scanner, trip.admitted
+        if admitted is None or admitted.account is None or trip.settled:
+            return
+        if isinstance(scanner, EndingScanner) and scanner.has_ended:
+            reading = scanner.result()
+            if reading.complete and not reading.pending:
+                trip.settled = True
+                trip.terms.engine.settle(admitted, reading, Outcome(Ending.DONE, 200))
 
     def _true_up(self, trip: Trip) -> None:
         """Let the hold shrink once the reply has stated its prompt, which it does at its beginning or not at all."""

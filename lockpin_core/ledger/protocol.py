@@ -89,6 +89,7 @@ class Link:
     account: bytes  # 16-byte digest of the caller's credentials: an id of one account is nothing to another
     id: str  # one that is empty, not ASCII or longer than 1024 is not remembered
     tokens: int | None = None  # the most that a later call which names this reply brings in by it; None: not known
+    model: str | None = None  # that counted them; another may count otherwise
     reasoning: int = 0  # reasoning of the whole chain, which a turn may leave out and a later one bring in
 
 

@@ -72,7 +72,8 @@ CREATE TABLE open_holds (
 UPSTREAM_IDS = """
 CREATE TABLE upstream_ids (
   provider TEXT NOT NULL, account_hash BLOB NOT NULL, id TEXT NOT NULL,
-  call TEXT NOT NULL, tokens INTEGER, reasoning INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL, ceiling TEXT,
+  call TEXT NOT NULL, tokens INTEGER, model TEXT, reasoning INTEGER NOT NULL DEFAULT 0,
+  at INTEGER NOT NULL, ceiling TEXT,
   PRIMARY KEY (provider, account_hash, id)
 ) STRICT, WITHOUT ROWID"""
 

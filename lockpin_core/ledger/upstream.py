@@ -29,16 +29,17 @@ MOST_TOKENS = 2**62
 
 # An id that names two calls is a provider's mistake; then the later call is meant, and the larger chain.
 _KEEP = """
-INSERT INTO upstream_ids AS u (provider, account_hash, id, call, tokens, reasoning, at, ceiling)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO upstream_ids AS u (provider, account_hash, id, call, tokens, model, reasoning, at, ceiling)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (provider, account_hash, id) DO UPDATE SET
   tokens = CASE WHEN u.call = excluded.call
     THEN max(coalesce(u.tokens, excluded.tokens), coalesce(excluded.tokens, u.tokens))
     ELSE max(u.tokens, excluded.tokens) END,
+  model = CASE WHEN u.model IS excluded.model THEN u.model END,
   reasoning = max(u.reasoning, excluded.reasoning),
   ceiling = CASE WHEN u.call = excluded.call THEN coalesce(excluded.ceiling, u.ceiling) ELSE excluded.ceiling END,
   call = excluded.call, at = excluded.at"""
-_CHAIN = "SELECT tokens, reasoning FROM upstream_ids WHERE provider = ? AND account_hash = ? AND id = ?"
+_CHAIN = "SELECT tokens, reasoning, model FROM upstream_ids WHERE provider = ? AND account_hash = ? AND id = ?"
 # The conditions on kinds are those of the partial indexes of `rows`, word by word.
 _DEFERRED = f"""
 SELECT h.*, u.ceiling, r.id IS NOT NULL AS resolved,
@@ -62,7 +63,17 @@ def keep(books: Books, call_id: str, link: Link | None, ceiling: Ceiling | None 
     # What a provider calls its reply must never keep a charge from being written.
     if link is not None and _is_storable(link):
         ceiling_text = None if ceiling is None else encode(_plain(ceiling))
-        values = (link.provider, link.account, link.id, call_id, link.tokens, link.reasoning, books.at, ceiling_text)
+        values = (
+            link.provider,
+            link.account,
+            link.id,
+            call_id,
+            link.tokens,
+            link.model,
+            link.reasoning,
+            books.at,
+            ceiling_text,
+        )
         books.connection.execute(_KEEP, values)
 
 
@@ -71,7 +82,9 @@ def chain(books: Books, link: Link) -> Link | None:
     if not _is_storable(link):
         return None
     found = books.connection.execute(_CHAIN, (link.provider, link.account, link.id)).fetchone()
-    return None if found is None or found[0] is None else replace(link, tokens=found[0], reasoning=found[1])
+    if found is None or found[0] is None:
+        return None
+    return replace(link, tokens=found[0], reasoning=found[1], model=found[2])
 
 
 def deferred(books: Books, link: Link) -> Deferred | None:
@@ -103,27 +116,29 @@ class MemoryLinks:
     """The same links in a dict."""
 
     def __init__(self) -> None:
-        self._links: dict[tuple[str, bytes, str], tuple[str, int | None, int]] = {}
+        self._links: dict[tuple[str, bytes, str], tuple[str, int | None, int, str | None]] = {}
 
     def keep(self, call_id: str, link: Link | None) -> None:
         """Remember a reply of a call."""
         if link is None or not _is_storable(link):
             return
         key = (link.provider, link.account, link.id)
-        before, known, reasoning = self._links.get(key, (call_id, link.tokens, 0))
+        before, known, reasoning, model = self._links.get(key, (call_id, link.tokens, 0, link.model))
         # Of one call what is known stays; of two, what is not known of one is not known.
         tokens = [count for count in (known, link.tokens) if count is not None]
         is_known = len(tokens) == 2 or (len(tokens) == 1 and before == call_id)
-        self._links[key] = call_id, max(tokens) if is_known else None, max(reasoning, link.reasoning)
+        own = link.model if model == link.model else None
+        self._links[key] = call_id, max(tokens) if is_known else None, max(reasoning, link.reasoning), own
 
     def chain(self, link: Link) -> Link | None:
         """See `chain`."""
-        _, tokens, reasoning = self._links.get((link.provider, link.account, link.id), ("", None, 0))
-        return None if tokens is None else replace(link, tokens=tokens, reasoning=reasoning)
+        key = (link.provider, link.account, link.id)
+        _, tokens, reasoning, model = self._links.get(key, ("", None, 0, None))
+        return None if tokens is None else replace(link, tokens=tokens, reasoning=reasoning, model=model)
 
     def call_of(self, link: Link) -> str:
         """Give the call whose reply it is; "": not known."""
-        return self._links.get((link.provider, link.account, link.id), ("", None, 0))[0]
+        return self._links.get((link.provider, link.account, link.id), ("", None, 0, None))[0]
 
 
 def _is_storable(link: Link) -> bool:

@@ -23,6 +23,7 @@ from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
 _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b|:online\b")  # these search the web on every call, asked or not
+_DRAWS = re.compile(r"\b(?:gemini|nano)\b.*(?:image|banana)")  # these draw, asked or not
 _PRESET = re.compile(r"@preset\b")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _TOUCHED = (*_LIMITS, "stream_options")  # what `rewrite` may change
@@ -131,6 +132,7 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
     limit, streamed = _limit(members), asks_stream(members)
     choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
     tally = _tally(body)
+    units = _output_units(members) | (frozenset({Unit.IMAGE_OUT}) if _DRAWS.search(model) else frozenset())
     has_prediction = members.get("prediction") is not None
     return Parsed(
         model=model,
@@ -142,7 +144,7 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
         output_settable=not has_prediction,
         asks_usage=not streamed or asks_usage(members.get("stream_options")),
         prompt_units=written_units(members, tally),
-        output_units=_output_units(members),
+        output_units=units,
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
         layout=body.layout(_TOUCHED),
     )

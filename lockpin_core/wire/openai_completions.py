@@ -21,6 +21,7 @@ from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import error_type, read_object
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Nested, Tally, scalars, shape
+from lockpin_core.wire.textsize import sizes
 
 DEFAULT_LIMIT = 16  # tokens that OpenAI gives a choice where the request does not say
 _LIMIT = "max_tokens"
@@ -132,6 +133,8 @@ def _tally(body: Body) -> tuple[Tally, int]:
     # Without a prompt the model begins a document of its own.
     prompts = 1 if prompt is None else read_prompts(prompt, "prompt", tally)
     tally.messages = prompts
+    if type(suffix := body.members.get("suffix")) is str:  # every prompt has it
+        tally.extra_tokens += (prompts - 1) * 2 * (sizes([suffix])[1] + 2)
     return tally, prompts
 
 

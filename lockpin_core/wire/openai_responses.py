@@ -200,6 +200,7 @@ def _parse(body: Body, request: Request) -> Parsed:
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
         beyond_limit=_works_beyond(members),
         chain=chain,
+        is_whole=members.get("truncation") in (None, "disabled") and not tally.compacts,
         background=_flag(members, "background"),
         layout=body.layout(_TOUCHED),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.wire.jsonbody import digest
@@ -21,6 +21,14 @@ class Scanner(Protocol):
 
     def result(self) -> Reading:
         """Say what is known now; also after a cut."""
+
+
+@runtime_checkable
+class EndingScanner(Scanner, Protocol):
+    """A scanner that knows at once when nothing more of a reply will matter: a client may go on by the reply's id."""
+
+    @property
+    def has_ended(self) -> bool: ...
 
 
 class UsageFilter(Protocol):

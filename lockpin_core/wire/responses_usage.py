@@ -34,6 +34,7 @@ from lockpin_core.wire.stated_cost import stated_pico
 
 _ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _WORKING = frozenset({"queued", "in_progress"})
+_UNPAID = frozenset({"cancelled", "failed"})  # ends that may state no usage, then or ever
 _LAST_EVENTS = {f"response.{status}": status for status in _ENDED}
 _IMAGE_MODEL = "gpt-image-2.6-sunburst"  # what draws where the tool names none, says the tool's reference, 2026-11
 _CONTAINER_CALLS = ("code_interpreter_call", "shell_call")
@@ -258,6 +259,8 @@ class ResponsesScanner:
             response.readable = False
         else:
             response.take_body(found)
+            if self._asked is None and not response.is_stated:  # a poll: what says nothing of usage may say it later
+                response.ended = response.status in _UNPAID
         return response.reading()
 
 
@@ -273,6 +276,11 @@ class ResponsesStreamScanner:
         """Take bytes of the stream."""
         for event in self._sse.feed(chunk):
             _take(self._response, event)
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether the terminal event was seen, though the connection may stay open."""
+        return self._response.ended
 
     def result(self) -> Reading:
         """Say what is known now; an unfinished event counts if it can be read."""

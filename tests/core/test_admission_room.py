@@ -27,7 +27,8 @@ SHORT = Short(desks.NOW, (PASSING,), (PASSING,))
 OVER = Short(desks.NOW, (FINAL,), (FINAL,))
 BEHIND = Short(desks.NOW, (FREE,), (), behind=True)
 HELD = Held(nouns.call(), desks.NOW, (FREE,))
-PLAIN, LAST = "plain", "smaller, out of turn"
+PLAIN, LOWER, LAST = "plain", "smaller, in its turn", "smaller, out of turn"
+REFUSED = (SHORT, OVER, OVER)  # held money was in the way, and while it waited it was spent
 
 
 @dataclass
@@ -38,8 +39,8 @@ class Scripted:
     asked: list[tuple[Call, str | Wait]]
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
-        assert (smaller is not None) == out_of_turn
-        self.asked.append((call, LAST if out_of_turn else wait or PLAIN))
+        last = "out of turn" if smaller is None else LAST
+        self.asked.append((call, last if out_of_turn else wait or (PLAIN if smaller is None else LOWER)))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         done: Future = Future()
         done.set_result(answer)
@@ -133,7 +134,7 @@ def test_where_another_is_first_it_waits():
 def test_where_spent_money_is_in_the_way_it_does_not_wait():
     search = Search(OVER, HELD)
 
-    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LAST])
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER])
 
 
 def test_one_limit_that_is_final_is_enough():
@@ -142,7 +143,7 @@ def test_one_limit_that_is_final_is_enough():
 
     search()
 
-    assert search.ledger.steps == [PLAIN, LAST]
+    assert search.ledger.steps == [PLAIN, LOWER]
 
 
 def test_waiting_can_be_turned_off():
@@ -150,7 +151,20 @@ def test_waiting_can_be_turned_off():
 
     search()
 
-    assert search.ledger.steps == [PLAIN, LAST]
+    assert search.ledger.steps == [PLAIN, LOWER]
+
+
+def test_where_waiting_is_turned_off_nobody_stands_before_what_fits():
+    search = Search(BEHIND, HELD, queue_s=0)
+
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LAST])
+
+
+def test_what_fits_by_now_is_not_refused_for_anothers_turn():
+    """It was short by spent money, and when it asks again room has come free, for which another waits."""
+    search = Search(OVER, BEHIND, HELD)
+
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER, "out of turn"])
 
 
 def test_a_call_that_does_not_fit_is_counted_and_tried_again_at_what_that_says():
@@ -209,23 +223,23 @@ def test_where_the_patience_is_over_it_does_not_wait():
 
     search()
 
-    assert search.ledger.steps == [PLAIN, PLAIN, LAST]
+    assert search.ledger.steps == [PLAIN, PLAIN, LOWER]
 
 
 def test_the_same_call_sent_again_does_not_wait_but_is_added_up_again():
-    search = Search(SHORT)
+    search = Search(*REFUSED, SHORT)
 
     search()
     search(messages(limit=800, stream=True))
 
-    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LAST]
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LOWER]
     search.ledger.answers = [HELD]
     assert search().answer == HELD
 
 
 @pytest.mark.parametrize("other", [{"task": "u"}, {"told": messages("ink")}])
 def test_another_call_waits(other):
-    search = Search(SHORT)
+    search = Search(*REFUSED, SHORT)
 
     search()
     search(**other)
@@ -233,8 +247,17 @@ def test_another_call_waits(other):
     assert search.ledger.steps == [PLAIN, seconds(30), LAST] * 2
 
 
-def test_after_ten_minutes_it_waits_again():
+def test_a_refusal_that_only_held_money_was_behind_is_not_final():
     search = Search(SHORT)
+
+    search()
+    search()
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST] * 2
+
+
+def test_after_ten_minutes_it_waits_again():
+    search = Search(*REFUSED, SHORT)
 
     search()
     search.clock[0] += timedelta(minutes=10, seconds=1)
@@ -253,11 +276,19 @@ def test_a_call_that_went_through_is_not_remembered_as_refused():
 
 
 class Asking(Scripted):
-    """Asks for the smaller version at the last step, where seventy cents are left, and holds it."""
+    """Asks for the smaller version at the last step, where seventy cents are left, and holds it.
+
+    `protected`: all that is left is another's turn, so that it may only be held once it has waited.
+    """
+
+    protected = False
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
         answer = super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
-        if smaller is not None:
+        if self.protected and wait is not None:
+            answer = Future()
+            answer.set_result(replace(HELD, call=call))
+        elif smaller is not None and not self.protected:
             lower = smaller((nouns.standing(nouns.TASK, limit="1", spent="0.3"),))
             answer = Future()
             answer.set_result(self.answers[0] if lower is None else replace(HELD, call=lower))
@@ -277,6 +308,19 @@ def test_a_limit_that_lockpin_set_is_lowered_when_waiting_has_not_helped():
     assert found.answer.call.quote.most == Money.parse("0.7")
 
 
+def test_a_smaller_version_waits_for_its_turn_like_any_other_call():
+    """Spent money is in the way of the whole; seventy cents are left, for which somebody older waits."""
+    left = nouns.standing(nouns.TASK, limit="1", spent="0.3")
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Asking([Short(desks.NOW, (left,), (left,))], [])
+    search.ledger.protected = True
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30)]
+    assert (found.answer.call.output_limit, found.answer.call.quote.most) == (7000, Money.parse("0.7"))
+
+
 def test_a_limit_of_the_request_is_not_lowered():
     search = Search(SHORT)
     search.seeker._ledger = search.ledger = Asking([SHORT], [])
@@ -285,10 +329,10 @@ def test_a_limit_of_the_request_is_not_lowered():
 
 
 def test_a_large_body_is_known_again_too():
-    search = Search(SHORT)
+    search = Search(*REFUSED, SHORT)
     large = messages(metadata={"user_id": "x" * 100_000})
 
     search(large)
     search(large)
 
-    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LAST]
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LOWER]

@@ -193,9 +193,25 @@ def test_a_background_reply_can_be_chained_once_it_was_polled():
     background(desk)
     poll(desk, used(30, 40))
 
-    found = ask(desk, body("ink", previous_response_id="resp_1")).held.call.quote.ceiling.prompt
+    found = ask(desk, body("pen", previous_response_id="resp_1")).held.call.quote.ceiling.prompt
 
     assert 30 + 40 < found < 10_000
+
+
+def test_another_model_may_count_a_chain_otherwise():
+    desk = Desk(config("10"))
+    background(desk)
+    poll(desk, used(30, 40))
+
+    assert ask(desk, body("ink", previous_response_id="resp_1")).held.call.quote.ceiling.prompt == 200_000
+
+
+def test_a_chain_of_which_something_may_have_been_left_out_is_not_known():
+    desk = Desk(config("10"))
+    first = ask(desk, body(truncation="auto"))
+    desk.engine.settle(first, used(30, 40), DONE).result()
+
+    assert ask(desk, body(previous_response_id="resp_1")).held.call.quote.ceiling.prompt == 200_000
 
 
 MESSAGES = {"model": "ink", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}], "stream": True}

@@ -283,3 +283,55 @@ def test_a_chain_of_replies_is_held_by_what_is_known_of_it(rig):
     (_, held, _), _ = rig.settled(known)
     assert 130 * IN_NANO < held < 2000 * IN_NANO
     assert (answer.code, answer.json["lockpin"]["needed_usd"]) == ("budget_exceeded", 0.10008)
+
+
+def test_a_reply_is_known_by_its_id_before_its_stream_has_closed(rig, tmp_path):
+    """The client has all of it, and goes on by its id at once, while the provider keeps the connection open."""
+    proxy, first, second = rig.proxies[0], new_id(), new_id()
+    gate = tmp_path / "gate"
+    told = {"model": "slow-model", "input": "hi", "max_output_tokens": 16, "stream": True}
+    events = [{"type": "response.completed", "response": reply(first, "completed", usage=True) | {"background": False}}]
+    events.append({"type": "keepalive"})
+    order = sdks.order(body=streams.sse(*events), gate=str(gate), **streams.SSE)["x-origin"]
+    headers = {"x_lockpin_task": first, "authorization": "Bearer sk-one"}
+    with ThreadPoolExecutor(1) as pool:
+        open_stream = pool.submit(client.call, proxy, RESPONSES, told, x_origin=order, patience_s=60, **headers)
+        (*_, charge) = rig.settled(first)
+
+        answer = post(proxy, second, reply(second, "completed", usage=True), previous_response_id=first,
+                      background=False, max_output_tokens=16)  # fmt: skip
+
+        assert (charge[0], charge[1]) == ("charge", COST_NANO)
+        assert answer.status == 200
+        assert not open_stream.done()
+        gate.touch()
+        assert open_stream.result(30).status == 200
+    assert len(rig.rows(first)) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": "cancelling"},
+        {"status": None},
+        {"status": "completed"},
+        {"status": "completed", "usage": {"input_tokens": -1, "output_tokens": "x"}},
+    ],
+)
+def test_a_poll_that_says_nothing_of_usage_leaves_it_to_the_next(rig, answer):
+    proxy, name = rig.proxies[0], new_id()
+    post(proxy, name)
+    held = rig.held(name)
+    vague = json.dumps(reply(name, "queued") | answer)
+
+    told = {"authorization": "Bearer sk-one", "x_origin": sdks.order(body=vague)["x-origin"]}
+    assert client.call(proxy, f"{RESPONSES}/{name}", method="GET", **told).status == 200
+    items = {
+        "authorization": "Bearer sk-one",
+        "x_origin": sdks.order(body=json.dumps(reply(name, "failed")))["x-origin"],
+    }
+    assert client.call(proxy, f"{RESPONSES}/{name}/input_items", method="GET", **items).status == 200
+    poll(proxy, name)
+
+    assert rig.settled(name)[1] == ("charge", COST_NANO, None)
+    assert held > COST_NANO
