@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from urllib.parse import unquote
 
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Parsed, Payers, Quote, Request, Rewrite, Terms
@@ -14,7 +15,7 @@ from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
-from lockpin_core.money import ZERO, rate_exact
+from lockpin_core.money import ZERO, Money, rate_exact
 from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider, canonical_path, is_plain_path
@@ -22,6 +23,7 @@ from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import ceiling, fixed_output, output_times
 from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.splice import Splice
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +188,12 @@ class Priced:
         """Give what settlement needs: this instant's prices, and the provider's facts."""
         counted = self.parsed.content.counted
         estimate = -(-len(self.incoming.body) // 3) if counted is None else counted
-        served = Served(self.prices, self.incoming.provider, self.incoming.host, self.model, self.at)
+        incoming = self.incoming
+        served = Served(self.prices, incoming.provider, incoming.host, self.model, self.at, incoming.path)
         return served.tariff(self.wire, config, estimate)
 
     def _geo(self) -> str | None:
-        return self.incoming.provider.geo_of(self.incoming.host)
+        return self.incoming.provider.geo_of(self.incoming.host, self.incoming.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class Served:
     host: str
     model: Model  # as the request names it
     at: datetime
+    path: str = ""
 
     def tariff(self, wire: Wire, config: Config, bytes_estimate: int) -> Tariff:
         """Give what settlement needs."""
@@ -218,8 +222,9 @@ class Served:
         """Price usage with the model that the reply states when it is priced, else with the request's."""
         found = self.prices.find(self.provider.name, served, self.at) if served else None
         model = found or self.model
+        geo = self.provider.geo_of(self.host, self.path)
         try:
-            return price(model, usage, terms, self.at, host_geo=self.provider.geo_of(self.host)), model.id
+            return price(model, usage, terms, self.at, host_geo=geo), model.id
         except UnpricedError:
             return None
 
@@ -227,6 +232,14 @@ class Served:
 def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:
     """Find the prices of a request. Raises Refused where one of its models has none; then `model` is that one."""
     provider = incoming.provider
+    if unread := _unread(incoming, wire):
+        words = (
+            f"{unread} may change what a call costs or what its reply says of that, and is not read here; leave it out"
+        )
+        raise Refused("unpriced_tool", words, model=parsed.model)
+    if parsed.routed and not provider.price_cap:
+        words = '"provider" may choose a host that is dearer, and nothing keeps the call from it here; leave it out'
+        raise Refused("unpriced_tool", words, model=parsed.model)
     is_signed = incoming.headers.get("authorization", "").strip().lower().startswith(_SIGNED)
     if provider.output_beside_limit or provider.plan or is_signed or not provider.output_settable:
         parsed = replace(
@@ -239,6 +252,19 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     found = Priced(incoming, wire, parsed, _model(prices, provider, parsed.model, at), prices, at)
     others = tuple(_also(found, also) for also in parsed.also)
     return replace(found, also=others) if others else found
+
+
+def _unread(incoming: Incoming, wire: Wire) -> str | None:
+    """Name a header or a parameter of the query that touches the cost and that the wire does not read; None: none."""
+    provider = incoming.provider
+    if provider.cost_headers:
+        for name in incoming.headers.keys() - wire.reads_headers:
+            if any(fnmatch.fnmatchcase(name, glob) for glob in provider.cost_headers):
+                return f"header {name}"
+    if provider.cost_params and incoming.query:
+        named = {unquote(part.partition("=")[0]) for part in incoming.query.removeprefix("?").split("&")}
+        return next((f"query parameter {name}" for name in provider.cost_params if name in named), None)
+    return None
 
 
 def _also(base: Priced, also: Also) -> Quote:
@@ -260,7 +286,24 @@ def _also(base: Priced, also: Also) -> Quote:
         also=(),
     )
     model = _model(base.prices, base.incoming.provider, also.model, base.at)
-    return replace(base, parsed=parsed, model=model).call(None).quote
+    other = replace(base, parsed=parsed, model=model)
+    alone = other.call(None).quote
+    return replace(alone, most=max(alone.most, _together(base, other))) if model.id == base.model.id else alone
+
+
+def _together(base: Priced, other: Priced) -> Money:
+    """Bound what a second run of the same model adds, where their prompts together may be billed as a longer one."""
+    alone = replace(base, also=()).call(None)
+    first, second = alone.quote.ceiling, other.call(None).quote.ceiling
+    both = replace(
+        first,
+        prompt=first.prompt + second.prompt,
+        output=first.output + second.output,
+        prompt_units=first.prompt_units | second.prompt_units,
+        output_units=first.output_units | second.output_units,
+    )
+    terms = other.parsed.terms if other.parsed.terms.speed is not None else base.parsed.terms
+    return quote(base.model, both, terms, base.at, host_geo=base._geo()) - alone.quote.most
 
 
 def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> Model:
@@ -324,7 +367,15 @@ def price_cap(found: Priced, most: int) -> bytes | None:
     prompt, completion = (max(band.rates.get(unit, 0) for band in bands) for unit in (Unit.INPUT, Unit.OUTPUT))
     usd = [rate_exact(pico) for pico in (prompt, completion)]
     image = ',"image":0' if found.parsed.content.images else ""
-    return f'{{"max_price":{{"prompt":{usd[0]},"completion":{usd[1]},"request":0{image}}}}}'.encode()
+    return f'{{"prompt":{usd[0]},"completion":{usd[1]},"request":0{image}}}'.encode()
+
+
+def with_price_cap(body: bytes, cap: bytes) -> bytes:
+    """Put what a host may cost at most beside what the request itself says of who may serve it."""
+    whole = Splice.of(body)
+    said = whole.get("provider") or b""
+    routing = Splice.of(said if said.startswith(b"{") else b"{}")
+    return whole.having({"provider": routing.having({"max_price": cap})})
 
 
 def is_capped(rules: Rules, provider: str, model: str | None) -> bool:

@@ -120,6 +120,7 @@ class Parsed:
     unbounded_fees: frozenset[Unit] = frozenset()  # pieces without a bound: no cap holds where they cost
     terms: Terms = Terms()
     subscription: bool = False  # a plan login, billed by the plan and held at list price
+    routed: bool = False  # the request has a say in which of several hosts serves it, and so at whose price
     beyond_limit: bool = False  # more than the output limit may be billed: the model's maximum comes on top
     also: tuple[Also, ...] = ()  # other models that the provider may run on this prompt within the call
     tool_limit: int | None = None  # the limit on the provider's tools that the body must get: the bound counts on it
@@ -202,12 +203,21 @@ class Call:
     waited_ms: int = 0
 
 
+class Doubt(NamedTuple):
+    """Tokens that stand under one unit because a reply does not say what they are, and may be another one's."""
+
+    counted: Unit
+    tokens: int
+    units: frozenset[Unit]  # what else they may be: as far as the request asked for it
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Usage of one model within a reply; `model` None: the reply did not say."""
+    """Usage of one model within a reply; `model` None: the reply did not say. In doubt the dearest is charged."""
 
     model: str | None
     usage: Usage
+    doubts: tuple[Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lockpin_core.admission import (
     may_go_uncapped,
     price_cap,
     priced,
+    with_price_cap,
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
@@ -46,7 +47,6 @@ from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
-from lockpin_core.wire.splice import Splice
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
@@ -214,7 +214,7 @@ class Engine(Settler):
         change = body_change(priced, answer.call)
         body = None if change is None else await self._rewritten(priced, change)
         if (cap := price_cap(priced, answer.call.quote.ceiling.prompt)) is not None:
-            body = Splice.of(priced.incoming.body if body is None else body).having({"provider": cap})
+            body = with_price_cap(priced.incoming.body if body is None else body, cap)
         strips = change is not None and change.ask_usage
         incoming = priced.incoming
         account = incoming.account() if priced.wire.links else None
@@ -326,7 +326,7 @@ def _polled(route: Route, incoming: Incoming) -> Polled | None:
     """Say whose usage the reply to a free call may state."""
     if not isinstance(route, Free) or route.polls is None:
         return None
-    return Polled(wire_named(route.polls), incoming.provider, incoming.account())
+    return Polled(wire_named(route.polls), incoming.provider, incoming.account(), incoming.path)
 
 
 def _shown(text: str) -> str:

@@ -35,6 +35,8 @@ type Sources = dict[str, Facts]  # source → what it says
 
 _DATED = re.compile(r"(.+?)[-@](?:\d{4}-\d{2}-\d{2}|20\d{6})")
 _ZERO = "a price of zero that no source calls free"
+# What nobody's calls of are priced, whoever serves it.
+_LEFT_OUT = (("*grok-*multi-agent*", "the provider runs agents, each of which reads the prompt"),)
 _NO_TOKENS = "not billed by the token, or by no price that a source states"
 
 
@@ -64,6 +66,12 @@ class Overlay:
     def first(self, key: str, name: str, default: Any = None) -> Any:
         """Give the first value of a list of [pattern, value] whose pattern fits."""
         return next((value for pattern, value in self.tree.get(key) or () if fnmatchcase(name, pattern)), default)
+
+    def left_out(self, name: str) -> str | None:
+        """Say why a model is left out; None: it is not."""
+        everywhere = (reason for pattern, reason in _LEFT_OUT if fnmatchcase(name, pattern))
+        said: str | None = self.first("left_out", name)
+        return said or next(everywhere, None)
 
     def renamed(self, name: str) -> str:
         """Give the name that calls use for a source's name."""
@@ -152,7 +160,7 @@ def _take_genai(overlay: Overlay, packages: Packages, known: dict[str, Sources],
     for provider, model in genai_models(packages, endings):
         facts = from_genai(model, overlay.write(model.id), overlay.checked)
         name = overlay.renamed(model.id) + endings[provider]
-        if (reason := overlay.first("left_out", model.id)) is not None:
+        if (reason := overlay.left_out(model.id)) is not None:
             left_out[model.id] = reason
         elif not facts.cells:
             left_out[model.id] = _ZERO if not any(v for v in vars(_prices(model)).values()) else _NO_TOKENS
@@ -176,7 +184,7 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         if (name := _unprefixed(key, said.get("prefixes", ()))) is not None
     }
     for name, entry in found.items():
-        if (reason := overlay.first("left_out", name)) is not None:
+        if (reason := overlay.left_out(name)) is not None:
             left_out.setdefault(name, reason)
             continue
         facts = Facts()

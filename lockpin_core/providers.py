@@ -19,6 +19,7 @@ from lockpin_core.errors import PriceError
 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
 _RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differently from us
+_GLOBAL, _LOCATION = "global", re.compile("/locations/([^/]+)")
 _FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
 _AROUND = "[]. \t\r\n\v\f"
 _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remembers, of at most so many characters
@@ -36,6 +37,9 @@ _KEYS = frozenset(
             "prompt_first",
             "prices_from",
             "resale_fees",
+            "cost_headers",
+            "cost_params",
+            "location_geo",
         ),
         *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
     }
@@ -87,6 +91,7 @@ class Provider:
     uploads: tuple[tuple[str, str], ...] = ()  # those of them that bring a file
     metered_below: tuple[str, ...] = ()  # when set, every path elsewhere is free
     host_geos: Mapping[str, str] = field(default_factory=dict)  # host → region that its prices are for
+    location_geo: str | None = None  # the same for a path that names a location, on a host that stands for none
     billed_errors: tuple[BilledError, ...] = ()
     max_tps: int = 400  # no model of theirs generates faster, in tokens a second
     output_field: str = "max_tokens"  # what Lockpin adds when a request has no output limit
@@ -97,6 +102,8 @@ class Provider:
     deployments: bool = False  # what stands for the model is a name that the customer chose
     plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
     price_cap: bool = False  # a request can say what it may cost at most (`provider.max_price`), and must: prices vary
+    cost_headers: tuple[str, ...] = ()  # that change a cost or hide it, lower-case globs: a wire reads them, or refuses
+    cost_params: tuple[str, ...] = ()  # such parameters of the query
     prompt_first: bool = False  # the first event of a stream states the whole prompt as it will be billed
     _routes: dict[tuple[str, str], Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -158,8 +165,15 @@ class Provider:
         fits = (wire for poll, wire in self.polls.items() if poll.count("/") == depth and _matches(poll, wanted))
         return next(fits, None)
 
-    def geo_of(self, host: str) -> str | None:
-        """Give the region whose price factor a canonical host stands for."""
+    def geo_of(self, host: str, path: str = "") -> str | None:
+        """Give the region whose price factor a canonical host stands for, or else the location in the path."""
+        found = self._host_geo(host)
+        if self.location_geo is None or found not in (None, _GLOBAL):
+            return found
+        place = _LOCATION.search(canonical_path(path))
+        return found if place is None or place[1] == _GLOBAL else self.location_geo
+
+    def _host_geo(self, host: str) -> str | None:
         if host in self.host_geos:
             return self.host_geos[host]
         for glob, geo in self.host_geos.items():
@@ -362,6 +376,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         uploads=tuple(_free(file, entry) for entry in _list(file, tree, "uploads")),
         metered_below=tuple(_list(file, tree, "metered_below")),
         host_geos=_table(file, tree, "host_geos"),
+        location_geo=_text(file, tree, "location_geo") if "location_geo" in tree else None,
         billed_errors=_billed(file, tree.get("billed_errors", [])),
         max_tps=_whole(file, "max_tps", tree.get("max_tps", "400")),
         output_field=_choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
@@ -371,6 +386,8 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         output_beside_limit=_choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
         plan=_choice(file, tree, "plan", ("false", "true")) == "true",
         price_cap=_choice(file, tree, "price_cap", ("false", "true")) == "true",
+        cost_headers=tuple(_list(file, tree, "cost_headers")),
+        cost_params=tuple(_list(file, tree, "cost_params")),
         prompt_first=_choice(file, tree, "prompt_first", ("false", "true")) == "true",
         deployments=_choice(file, tree, "deployments", ("false", "true")) == "true",
     )

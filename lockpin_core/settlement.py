@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Portion, Reading, Terms, Void
+from lockpin_core.call import Call, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Terms, Void
 from lockpin_core.money import Money
 from lockpin_core.usage import OUTPUT_UNITS, Unit, Usage, add, nonzero, output_tokens, prompt_tokens, total_tokens
 
@@ -63,8 +63,8 @@ def _priced(
     pico, served = 0, None
     usage: Usage = {}
     for portion in portions:
-        usage = add(usage, portion.usage)
-        found = tariff.price(portion.model or reading.model, portion.usage, terms)
+        counted, found = _dearest(portion, portion.model or reading.model, terms, tariff)
+        usage = add(usage, counted)
         if found is None:
             return _unpriced(call, usage, reading.stated_pico)
         pico, served = pico + found[0], served or found[1]
@@ -73,6 +73,24 @@ def _priced(
         Money.from_pico(pico), nonzero(usage), total_tokens(usage), served, terms.tier,
         reason=reason, estimated=reason is not None,
     )  # fmt: skip
+
+
+def _dearest(portion: Portion, model: str | None, terms: Terms, tariff: Tariff) -> tuple[Usage, tuple[int, str] | None]:
+    """Price a portion; where the reply does not say what some of its tokens are, as the dearest that they may be."""
+    usage, found = portion.usage, tariff.price(model, portion.usage, terms)
+    for doubt in portion.doubts:
+        for other in [_moved(usage, doubt, unit) for unit in sorted(doubt.units)]:
+            dearer = tariff.price(model, other, terms)
+            if found is None or dearer is None:
+                return portion.usage, None
+            if dearer[0] > found[0]:
+                usage, found = other, dearer
+    return usage, found
+
+
+def _moved(usage: Usage, doubt: Doubt, unit: Unit) -> Usage:
+    rest = usage.get(doubt.counted, 0) - doubt.tokens
+    return {**usage, doubt.counted: rest, unit: usage.get(unit, 0) + doubt.tokens}
 
 
 def _unpriced(call: Call, usage: Usage, stated_pico: int | None) -> Charge:

@@ -34,6 +34,7 @@ class Polled:
     wire: Wire
     provider: Provider
     account: bytes
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Settler:
         model = None if found is None else self._prices.find(polled.provider.name, found.call.asked_model, found.at)
         if found is None or model is None:
             return  # a price that is gone: the hold stays, and is charged in full when its time is over
-        served = Served(self._prices, polled.provider, found.call.host, model, found.at)
+        served = Served(self._prices, polled.provider, found.call.host, model, found.at, polled.path)
         tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
         result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
         if isinstance(result, Charge):

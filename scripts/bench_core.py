@@ -5,46 +5,66 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from bench_rows import Effort, Line, agent_body, chat_body
+from bench_bodies import CALLS
+from bench_rows import Effort, Line
 from bench_targets import Bench, pinned_to
 
 from lockpin_core.admission import Incoming, Priced
-from lockpin_core.call import Call, Payers, Request
+from lockpin_core.admission_room import PARSE_ON_LOOP_BYTES
+from lockpin_core.call import Call, Payers
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.providers import Metered, Providers
 from lockpin_core.wire import wire_named
 
+DIGEST_ON_LOOP_BYTES = PARSE_ON_LOOP_BYTES // 4
+
 
 def parsing(bench: Bench, effort: Effort) -> list[Line]:
-    """P11: what a call costs on the loop before it is held."""
-    providers = Providers.load(shipped_dir())
-    prices = PriceTable.load(shipped_dir(), {}, {})
+    """P11: what a call costs on the loop before it is held, and where it does not fit; larger bodies go to a thread."""
+    providers, prices = Providers.load(shipped_dir()), PriceTable.load(shipped_dir(), {}, {})
     lines: list[Line] = []
     with pinned_to(bench, 1):
-        for what, name, path, body, goal_ms in (
-            ("2 KB chat call", "openai", "/v1/chat/completions", chat_body(), 0.15),
-            ("200 KB coding-agent call", "anthropic", "/v1/messages", agent_body(), 1.5),
-        ):
-            provider = providers.by_name(name)
-            assert provider is not None
-            incoming = Incoming(
-                id="call", provider=provider, host=f"api.{name}.com", method="POST", path=path, headers={}, body=body,
-                upgrade=False, payers=Payers("bench", "machine-1"), client="bench",
-            )  # fmt: skip
-            took_ms = _median_ms(partial(_price, incoming, prices), effort)
-            lines.append(Line(what, f"{took_ms:.3f} ms", f"≤ {goal_ms:g} ms", took_ms <= goal_ms))
+        for name, provider, path, make in CALLS:
+            for size, goal_ms in ((2, 0.15), (200, 1.5)):
+                incoming = _incoming(providers, provider, path, make(size * 1000))
+                took_ms = _median_ms(partial(_price, incoming, prices), effort)
+                lines.append(Line(f"{name}, {size} KB", f"{took_ms:.3f} ms", f"≤ {goal_ms:g} ms", took_ms <= goal_ms))
+        for name, provider, path, make in CALLS:
+            incoming = _incoming(providers, provider, path, make(DIGEST_ON_LOOP_BYTES))
+            took_ms = _median_ms(partial(_digest, incoming), effort)
+            what = f"{name}, {DIGEST_ON_LOOP_BYTES // 1000} KB that do not fit: digest"
+            lines.append(Line(what, f"{took_ms:.3f} ms", "≤ 1 ms", took_ms <= 1))
     return lines
+
+
+def _incoming(providers: Providers, name: str, path: str, body: bytes) -> Incoming:
+    provider = providers.by_name(name)
+    assert provider is not None
+    host = provider.base.removeprefix("https://")
+    incoming = Incoming(
+        id="call", provider=provider, host=host, method="POST", path=path, headers={}, body=body, upgrade=False,
+        payers=Payers("bench", "machine-1"), client="bench",
+    )  # fmt: skip
+    route = provider.route("POST", path)
+    assert isinstance(route, Metered)
+    return replace(incoming, path_model=route.model)
+
+
+def _digest(incoming: Incoming) -> bytes:
+    route = incoming.provider.route(incoming.method, incoming.path)
+    assert isinstance(route, Metered)
+    return wire_named(route.wire).same_call(incoming.request())
 
 
 def _price(incoming: Incoming, prices: PriceTable) -> Call:
     route = incoming.provider.route(incoming.method, incoming.path)
     assert isinstance(route, Metered)
     wire = wire_named(route.wire)
-    request = Request(incoming.method, incoming.host, incoming.path, incoming.headers, incoming.body)
-    parsed = wire.parse(request)
+    parsed = wire.parse(incoming.request())
     at = datetime.now(UTC)
     model = prices.find(incoming.provider.name, parsed.model, at)
     assert model is not None

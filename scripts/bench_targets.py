@@ -40,6 +40,15 @@ class Target:
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def memory_bytes(self, name: str = "VmRSS") -> int | None:
+        """Give the memory it has now, or with VmHWM has had at most; None where the system does not tell."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/status").read_text()
+        except OSError:
+            return None
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name}:")]
+        return int(line.split()[1]) << 10
+
     def request(self, path: str, body: bytes, *headers: str, host: str = "api.openai.com") -> bytes:
         """Write a call in the form in which a client gives it to a proxy."""
         host = self.direct or host
@@ -97,24 +106,24 @@ class Bench:
         entry = ["-s", str(ROOT / "addons" / "lockpin.py"), "--set", f"lockpin_config={settings}"]
         return self._proxy("mitmdump -s", None, [*self._mitmdump(), *entry])
 
-    def up(self, config: str = "", name: str = "up") -> Target:
+    def up(self, config: str = "", name: str = "up", *, limits: str = LIMITS) -> Target:
         """Start `lockpin up`."""
-        settings = self._config(name, config)
+        settings = self._config(name, config, limits)
         command = [sys.executable, "-P", "-m", "lockpin_addons.up", "--set", f"lockpin_config={settings}"]
         return self._proxy(name, None, [*command, "--port"])
 
     def _mitmdump(self) -> list[str]:
         return [str(Path(sys.executable).with_name("mitmdump")), "-q", "--listen-host", "127.0.0.1"]
 
-    def _config(self, name: str, more: str) -> Path:
+    def _config(self, name: str, more: str, limits: str = LIMITS) -> Path:
         path = self.folder / f"{name}.yaml"
         upstreams = dict.fromkeys(("api.openai.com", "api.anthropic.com"), f"http://127.0.0.1:{self.origin_port}")
         ledger = f"sqlite://{self.folder / f'{name}.sqlite3'}"
-        path.write_text(f"{LIMITS}ledger: {json.dumps(ledger)}\nupstreams: {json.dumps(upstreams)}\n{more}")
+        path.write_text(f"{limits}ledger: {json.dumps(ledger)}\nupstreams: {json.dumps(upstreams)}\n{more}")
         return path
 
     def _proxy(self, name: str, direct: str | None, command: Sequence[str]) -> Target:
-        port = _free_port()
+        port = free_port()
         log = self.folder / f"{name.replace(' ', '')}-{port}.log"
         command = [*command, str(port)] if command[-1] == "--port" else [*command, "-p", str(port)]
         process = self._start(command, core=1, log=log)
@@ -131,7 +140,7 @@ class Bench:
                 command, stdin=pipe or subprocess.DEVNULL, stdout=pipe or out, stderr=None if piped else out,
                 env=None if piped else self._environment, cwd=self.folder,
             )  # fmt: skip
-        self._stack.callback(_end, process)
+        self._stack.callback(end_process, process)
         if self.pinned:
             os.sched_setaffinity(process.pid, {self._cores[core]})
         return process
@@ -157,7 +166,8 @@ class Bench:
         return answer
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started here, and wait for it."""
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()
@@ -170,7 +180,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Find a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -117,9 +117,13 @@ class Gate:
         return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
 
     def stop(self) -> None:
-        """Decide about no more calls: from now on each is refused."""
+        """Decide about no more calls: from now on each is refused, also those that wait for room."""
         self.listener()
         self._is_stopping = True
+        for trip in list(self.trips.values()):
+            if trip.task is not None and trip.kind is Kind.PENDING and trip.bound is not None:
+                self._answer_stopping(trip.flow, trip, trip.bound)
+                trip.call_off()
 
     @guard.sealed(_close_client)
     def client_connected(self, client: Client) -> None:

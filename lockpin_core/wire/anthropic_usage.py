@@ -7,7 +7,9 @@ counted in `server_tool_use`; containers are not: a reply that names one, or cod
 What is relayed can be less than what is billed. The text of thinking may be a summary, which nothing in the reply tells
 from the whole, and no known `thinking.display` of a request relays the whole: all thinking counts as hidden. The input
 of a tool is kept back by the provider until a part of it is whole: what a cut took away of it cannot be seen here.
-Source: the provider's Messages and streaming references, `usage` object, read 2026-11.
+The last event may state usage once more: Amazon Bedrock has its own figures there; of each the larger is right.
+Sources: the provider's Messages and streaming references, `usage` object, and Amazon Bedrock's guide to invocation
+metrics (`amazon-bedrock-invocationMetrics`), read 2026-11.
 """
 
 from __future__ import annotations
@@ -31,8 +33,15 @@ from lockpin_core.wire.replies import (
     word,
 )
 from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.stated_cost import stated_pico
 
 _INPUT_SIDE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_METRICS = {
+    "inputTokenCount": "input_tokens",
+    "outputTokenCount": "output_tokens",
+    "cacheReadInputTokenCount": "cache_read_input_tokens",
+    "cacheWriteInputTokenCount": "cache_creation_input_tokens",
+}
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_DELTAS = ("thinking_delta", "signature_delta")
 _SPLIT = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
@@ -55,6 +64,8 @@ class _Message:
     terms: Terms = field(default_factory=Terms)
     start: dict[str, Any] = field(default_factory=dict)  # usage of the first event, or of the whole message
     last: dict[str, Any] = field(default_factory=dict)  # running totals since
+    closing: list[dict[str, Any]] = field(default_factory=list)  # usage that the last event states
+    cost_pico: int | None = None  # the most that was stated
     totalled: bool = False  # nothing was generated since they were stated
     final: bool = False  # they are the last ones
     ended: bool = False
@@ -68,6 +79,7 @@ class _Message:
 
     def open(self, message: dict[str, Any]) -> None:
         """Take the message object: of the first event, or the whole reply."""
+        self.note_cost(message)
         self.model, self.id = word(message.get("model")), word(message.get("id"))
         self.start = members(message.get("usage"))
         self.ran_code = self.ran_code or bool(message.get("container"))
@@ -78,6 +90,11 @@ class _Message:
         """Take what changes the rates; later words win."""
         tier, speed, geo = (term(usage.get(key)) for key in ("service_tier", "speed", "inference_geo"))
         self.terms = Terms(tier or self.terms.tier, speed or self.terms.speed, geo or self.terms.geo)
+
+    def note_cost(self, found: dict[str, Any]) -> None:
+        """Take what an object says that the call cost, in its usage or beside it."""
+        stated = stated_pico(members(found.get("usage")), found)
+        self.cost_pico = max((pico for pico in (self.cost_pico, stated) if pico is not None), default=None)
 
     def block(self, block: dict[str, Any]) -> None:
         """Take a content block: whole, or as it starts."""
@@ -111,9 +128,12 @@ class _Message:
         self.totalled = self.totalled or usage.get("output_tokens") is not None
         self.final = self.final or (self.totalled and bool(delta.get("stop_reason")))
 
-    def end(self) -> None:
+    def end(self, found: dict[str, Any]) -> None:
         """Take the end of the message: totals after which nothing came are the last ones."""
         self.ended = True
+        metrics = members(found.get("amazon-bedrock-invocationMetrics"))
+        self.closing = [members(found.get("usage")), {name: metrics.get(key) for key, name in _METRICS.items()}]
+        self.totalled = self.totalled or any(one.get("output_tokens") is not None for one in self.closing)
         self.final = self.final or self.totalled
 
     def _note_output(self, size: int, *, is_output: bool) -> None:
@@ -135,6 +155,7 @@ class _Message:
             delivered=self.delivered,
             error=self.error,
             stopped_at_limit=self.stop_reason == "max_tokens",
+            stated_pico=self.cost_pico,
         )
         try:
             portions = self._portions()
@@ -148,11 +169,11 @@ class _Message:
 
     def _states_prompt(self) -> bool:
         """Say whether the input was stated, be it as 0; what a lost event may have stated of it does not count."""
-        places = (self.start,) if self.lost else (self.start, self.last)
+        places = (self.start, *self.closing) if self.lost else (self.start, self.last, *self.closing)
         return any(usage.get(key) is not None for usage in places for key in _INPUT_SIDE)
 
     def _portions(self) -> tuple[Portion, ...]:
-        if not self.start and not self.last:
+        if not self.start and not self.last and not any(self.closing):
             return ()
         top = self._top_level()
         passes = self.last.get("iterations") or self.start.get("iterations")
@@ -173,15 +194,14 @@ class _Message:
 
     def _top_level(self) -> dict[Unit, int]:
         # The input only grows, or one of the two places says 0 or nothing: the larger is right.
-        merged: dict[str, Any] = {
-            key: max(count(self.start.get(key)), count(self.last.get(key))) for key in _INPUT_SIDE
-        }
+        places = (self.start, self.last, *self.closing)
+        merged: dict[str, Any] = {key: max(count(place.get(key)) for place in places) for key in _INPUT_SIDE}
         stated = self.last if self.last.get("output_tokens") is not None else self.start
-        merged["output_tokens"] = stated.get("output_tokens")
-        splits = members(self.start.get("cache_creation")), members(self.last.get("cache_creation"))
+        merged["output_tokens"] = max(count(place.get("output_tokens")) for place in (stated, *self.closing))
+        splits = [members(place.get("cache_creation")) for place in places]
         merged["cache_creation"] = {key: max(count(split.get(key)) for split in splits) for key in _SPLIT}
         usage = self._units(merged)
-        tools = [members(place.get("server_tool_use")) for place in (self.start, self.last)]
+        tools = [members(place.get("server_tool_use")) for place in places]
         usage[Unit.WEB_SEARCH] = max(count(one.get("web_search_requests")) for one in tools)
         usage[Unit.CODE_SESSION] = int(self.ran_code and self.bills_container)
         return usage
@@ -286,9 +306,11 @@ def _take(message: _Message, event: Event) -> None:
         case "message_start":
             message.open(members(found.get("message")))
         case "message_delta":
+            message.note_cost(found)
             message.take_totals(members(found.get("usage")), members(found.get("delta")))
         case "message_stop":
-            message.end()
+            message.note_cost(found)
+            message.end(found)
         case "error":
             message.error = error_type(found.get("error") or found, "type", "code")
     return None

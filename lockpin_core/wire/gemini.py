@@ -64,6 +64,8 @@ _DRAWS, _SPEAKS = re.compile("image|banana"), re.compile("tts|audio")
 _MODALITIES: Mapping[object, Unit] = {"IMAGE": Unit.IMAGE_OUT, "AUDIO": Unit.AUDIO_OUT}
 _TEXT_MODALITIES = frozenset({"TEXT", "MODALITY_UNSPECIFIED"})
 _TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
+_CAPACITY_HEADER = "x-vertex-ai-llm-request-type"
+_CAPACITIES = (None, "shared", "dedicated")  # as every call, or what was bought beforehand: neither is dearer
 _SEARCHES = frozenset({"googleSearch", "googleSearchRetrieval"})
 _FUNCTIONS = "functionDeclarations"
 _CLIENT_TOOLS = frozenset({_FUNCTIONS, "computerUse"})  # the client runs them
@@ -79,6 +81,7 @@ class Gemini(Wire):
     min_output = 1
     cut_rule = "hold"
     error_shape = "gemini"
+    reads_headers = frozenset({_TIER_HEADER, _CAPACITY_HEADER})
 
     def parse(self, request: Request) -> Parsed:
         """Read a generateContent request. Raises WireError where it is malformed or holds what cannot be bounded.
@@ -314,7 +317,9 @@ def _output_units(model: str, config: Mapping[str, object]) -> frozenset[Unit]:
 
 
 def _tier(headers: Mapping[str, str], stated: object) -> str | None:
-    """Read the service tier of the body, or of the header in which Vertex AI takes it."""
+    """Read the service tier of the body, or of the headers in which Vertex AI takes it."""
+    if plain_word(headers.get(_CAPACITY_HEADER), _CAPACITY_HEADER) not in _CAPACITIES:
+        unpriced(f"{_CAPACITY_HEADER} {shown_name(headers[_CAPACITY_HEADER])}")
     named = tier_of(plain_word(stated, "serviceTier"))
     asked = tier_of(plain_word(headers.get(_TIER_HEADER), _TIER_HEADER))
     if named is not None and asked not in (None, named):

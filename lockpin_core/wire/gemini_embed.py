@@ -15,7 +15,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.usage import nonzero
 from lockpin_core.wire.gemini import Gemini, model_of
 from lockpin_core.wire.gemini_shapes import camel, content, fields, listed
-from lockpin_core.wire.gemini_usage import normalised
+from lockpin_core.wire.gemini_usage import doubts, normalised
 from lockpin_core.wire.jsonbody import read_body
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
@@ -73,10 +73,10 @@ class GeminiEmbed(Wire):
 class EmbedScanner:
     """Reads a reply that is one JSON body."""
 
-    __slots__ = ("_body",)
+    __slots__ = ("_asked", "_body")
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._body = WholeBody(asked)
+        self._asked, self._body = asked, WholeBody(asked)
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes of the body."""
@@ -92,10 +92,12 @@ class EmbedScanner:
         error = error_type(found.get("error"), "status", "code")
         facts = Reading(terminal=True, model=model, delivered=has_vectors, error=error)
         try:
-            usage = normalised(members(found.get("usageMetadata")))
+            stated = members(found.get("usageMetadata"))
+            usage = normalised(stated)
+            portion = Portion(model, nonzero(usage), doubts(stated, usage, self._asked))
         except UnreadableCount:
             return facts
-        return replace(facts, portions=(Portion(model, nonzero(usage)),), complete=True)
+        return replace(facts, portions=(portion,), complete=True)
 
 
 def _parse(request: Request, given: Mapping[str, object]) -> Parsed:

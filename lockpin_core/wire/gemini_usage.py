@@ -14,7 +14,7 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockpin_core.call import Parsed, Portion, Reading, Terms
+from lockpin_core.call import Doubt, Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, nonzero, output_tokens
 from lockpin_core.wire.jsonarray import ObjectReader
 from lockpin_core.wire.replies import (
@@ -38,6 +38,7 @@ _OUTPUT_COUNTS = ("candidatesTokenCount", "responseTokenCount", "thoughtsTokenCo
 _STANDARD_TRAFFIC = frozenset({"on_demand", "on_demand_offpeak", "provisioned_throughput"})  # or below it in price
 _QUERIES = ("webSearchQueries", "imageSearchQueries")
 _UNSAID = frozenset({"", "unspecified"})
+_MEDIA = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
 
 
 def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
@@ -45,9 +46,11 @@ def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
     if usage.get("promptTokenCount") is None:
         raise UnreadableCount
     prompt, added = count(usage["promptTokenCount"]), count(usage.get("toolUsePromptTokenCount"))
+    sound = min(_sound(usage), prompt)
     cached = min(count(usage.get("cachedContentTokenCount")), prompt)
+    cached -= min(cached, _cached_sound(usage, sound))
     uncached = prompt - cached + added
-    audio_in = min(_uncached(usage, "AUDIO"), uncached)
+    audio_in = min(sound + _of(usage.get("toolUsePromptTokensDetails"), "AUDIO"), uncached)
     image_in = min(_uncached(usage, "IMAGE"), uncached - audio_in)
     output = _output(usage, prompt + added)
     audio_out = min(_made(usage, "AUDIO"), output)
@@ -63,6 +66,26 @@ def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
     }
 
 
+def doubts(usage: dict[str, Any], units: dict[Unit, int], asked: Parsed | None) -> tuple[Doubt, ...]:
+    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains."""
+    if asked is None:
+        return ()
+    inward, outward = asked.prompt_units & _MEDIA, asked.output_units & _MEDIA
+    prompt, cached = count(usage.get("promptTokenCount")), count(usage.get("cachedContentTokenCount"))
+    fresh = _unexplained(_prompt_details(usage), prompt)
+    fresh += _unexplained(usage.get("toolUsePromptTokensDetails"), count(usage.get("toolUsePromptTokenCount")))
+    kept = min(fresh, _unexplained(usage.get("cacheTokensDetails"), cached))
+    answered, thoughts = _answered(usage), count(usage.get("thoughtsTokenCount"))
+    output = sum(units[unit] for unit in (Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT))
+    made = _unexplained(_made_details(usage), answered) + output - answered - thoughts
+    found = [
+        Doubt(Unit.INPUT, min(fresh, units[Unit.INPUT]), inward),
+        Doubt(Unit.CACHE_READ, min(kept, units[Unit.CACHE_READ]), inward & {Unit.AUDIO_IN}),
+        Doubt(Unit.OUTPUT, min(made, units[Unit.OUTPUT]), outward),
+    ]
+    return tuple(doubt for doubt in found if doubt.tokens and doubt.units)
+
+
 def tier_of(value: object) -> str | None:
     """Bring the name of a service tier or of Vertex AI's traffic to one spelling; None: it was not said."""
     said = term(value)
@@ -76,20 +99,51 @@ def tier_of(value: object) -> str | None:
 
 def _output(usage: dict[str, Any], inward: int) -> int:
     """Add thoughts to what was answered; what the total has more is output that no field explains."""
+    answered, thoughts = _answered(usage), count(usage.get("thoughtsTokenCount"))
+    return max(answered + thoughts, count(usage.get("totalTokenCount")) - inward)
+
+
+def _answered(usage: dict[str, Any]) -> int:
     stated = usage.get("candidatesTokenCount")
-    answered = count(usage.get("responseTokenCount") if stated is None else stated)
-    return max(answered + count(usage.get("thoughtsTokenCount")), count(usage.get("totalTokenCount")) - inward)
+    return count(usage.get("responseTokenCount") if stated is None else stated)
+
+
+def _sound(usage: dict[str, Any]) -> int:
+    """Count the prompt's sound, cached or not: what is cached of it costs more than cached text."""
+    return max(_of(_prompt_details(usage), "AUDIO"), _of(usage.get("cacheTokensDetails"), "AUDIO"))
+
+
+def _cached_sound(usage: dict[str, Any], sound: int) -> int:
+    """Count the sound in what is cached; where nobody says, it may be all of it."""
+    details = usage.get("cacheTokensDetails")
+    return min(_of(details, "AUDIO"), sound) if details else sound
 
 
 def _uncached(usage: dict[str, Any], modality: str) -> int:
     """Count the uncached tokens of a modality: what is cached of it is inside the prompt's."""
-    prompt = _of(usage.get("promptTokensDetails"), modality) or _of(usage.get("promptTokenDetails"), modality)
-    fresh = max(0, prompt - _of(usage.get("cacheTokensDetails"), modality))
+    fresh = max(0, _of(_prompt_details(usage), modality) - _of(usage.get("cacheTokensDetails"), modality))
     return fresh + _of(usage.get("toolUsePromptTokensDetails"), modality)
 
 
 def _made(usage: dict[str, Any], modality: str) -> int:
-    return _of(usage.get("candidatesTokensDetails") or usage.get("responseTokensDetails"), modality)
+    return _of(_made_details(usage), modality)
+
+
+def _prompt_details(usage: dict[str, Any]) -> object:
+    return usage.get("promptTokensDetails") or usage.get("promptTokenDetails")
+
+
+def _made_details(usage: dict[str, Any]) -> object:
+    return usage.get("candidatesTokensDetails") or usage.get("responseTokensDetails")
+
+
+def _unexplained(details: object, total: int) -> int:
+    """Count the tokens of a total that are of no stated modality; beside stated media, text is what is left over."""
+    listed = [members(one) for one in details] if isinstance(details, list) else []
+    kinds = {one.get("modality") for one in listed if count(one.get("tokenCount"))}
+    if kinds & {"AUDIO", "IMAGE", "VIDEO"} and "TEXT" not in kinds:
+        return 0
+    return max(0, total - sum(count(one.get("tokenCount")) for one in listed))
 
 
 def _of(details: object, modality: str) -> int:
@@ -127,7 +181,7 @@ class _Answer:
 
     choices: int = 1  # asked for
     can_state_prompt: bool = False  # nothing but text comes out, and the prompt cannot grow
-    asked_fees: frozenset[Unit] | None = None
+    asked: Parsed | None = None
     model: str | None = None
     id: str | None = None
     tier: str | None = None
@@ -216,17 +270,23 @@ class _Answer:
         )
         try:
             usage, thoughts = normalised(self.usage), count(self.usage.get("thoughtsTokenCount"))
+            portion = Portion(self.model, nonzero(usage | self._fees()), doubts(self.usage, usage, self.asked))
         except UnreadableCount:
             return replace(facts, hidden_thinking=self.thinking)
         is_current = self.is_current or (self.whole and not self.delivered)
         return replace(
             facts,
-            portions=(Portion(self.model, nonzero(usage | self._fees())),),
-            complete=self.has_ended() and is_current and (output_tokens(usage) > 0 or not self.delivered),
+            portions=(portion,),
+            complete=self.has_ended() and is_current and self._is_whole(output_tokens(usage)),
             prompt_stated=self.can_state_prompt and not self.lost and self.error is None,
             reasoning=thoughts,
             hidden_thinking=self.thinking or thoughts > 0,
         )
+
+    def _is_whole(self, output: int) -> bool:
+        """Say whether the usage can be all of it: a reply states the total, unless something has left that out."""
+        is_total = self.blocked or self.usage.get("totalTokenCount") is not None
+        return is_total and (output > 0 or not self.delivered)
 
     def _fees(self) -> dict[Unit, int]:
         """Count what grounding costs: newer models by the query, older ones by the prompt, whichever has a price.
@@ -234,7 +294,7 @@ class _Answer:
         Which service a query went to stands nowhere: where a map alone was used, or alone was asked for, it is a map's.
         Pages that were fetched are listed like those that were found: they are a search where one was asked for.
         """
-        found, asked = self.grounding.values(), self.asked_fees
+        found, asked = self.grounding.values(), None if self.asked is None else frozenset(self.asked.fees)
         queries = sum(sum(one.most.values()) for one in found)
         has_web = any(one.has_web for one in found) and (asked is None or bool(asked & SEARCH_FEES))
         has_maps = any(one.has_maps for one in found) or (queries > 0 and asked is not None and _asks_maps_only(asked))
@@ -255,7 +315,7 @@ def _new(asked: Parsed | None) -> _Answer:
     if asked is None:
         return _Answer()
     plain = asked.output_units == {Unit.OUTPUT} and asked.prompt_units == {Unit.INPUT} and not asked.grows
-    return _Answer(asked.choices, plain, frozenset(asked.fees))
+    return _Answer(asked.choices, plain, asked)
 
 
 class AnswerScanner:

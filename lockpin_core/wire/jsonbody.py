@@ -21,6 +21,7 @@ from lockpin_core.wire.textsize import sizes, utf8_size
 MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
 MAX_WORD = 256  # characters of a model, a tier or a region
 
+_AGENTS = re.compile(r"\bgrok-.*multi-agent", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ENCODE = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False).encode
 _ENCODE_ASCII = json.JSONEncoder(check_circular=False, allow_nan=False).encode
@@ -86,10 +87,13 @@ def read_known(body: bytes) -> Body:
 
 
 def model_name(value: object) -> str:
-    """Read the name of a model. Raises WireError."""
+    """Read the name of a model. Raises WireError, also where the name stands for as many runs as the provider likes."""
     if type(value) is not str or not value:
         raise WireError(f"model is {'empty' if value == '' else shown(value)}; the name of a model is needed")
     plain_word(value, "model")
+    if _AGENTS.search(value):
+        words = f"model {shown_name(value)} stands for agents that the provider runs, each of which reads the prompt"
+        raise WireError(f"{words}; so its cost cannot be bounded", "unpriced_tool")
     return value
 
 

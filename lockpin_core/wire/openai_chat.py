@@ -13,6 +13,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
 from lockpin_core.wire.openai_caching import written_units
+from lockpin_core.wire.openai_extras import is_routed, thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
@@ -133,19 +134,21 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
     choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
     tally = _tally(body)
     units = _output_units(members) | (frozenset({Unit.IMAGE_OUT}) if _DRAWS.search(model) else frozenset())
-    has_prediction = members.get("prediction") is not None
+    has_prediction, thinks = members.get("prediction") is not None, thinking(members)
     return Parsed(
         model=model,
         streamed=streamed,
         content=tally.content(),
         output_limit=limit,
         choices=choices,
-        extra_output=_prediction(members["prediction"]) if has_prediction else 0,
+        extra_output=choices * thinks.budget + (_prediction(members["prediction"]) if has_prediction else 0),
         output_settable=not has_prediction,
         asks_usage=not streamed or asks_usage(members.get("stream_options")),
         prompt_units=written_units(members, tally),
         output_units=units,
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
+        beyond_limit=thinks.is_boundless,
+        routed=is_routed(members),
         layout=body.layout(_TOUCHED),
     )
 

@@ -12,6 +12,7 @@ from lockpin_core.call import Content, Parsed, Refusal, Reply, Request, Rewrite,
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, shown, whole
 from lockpin_core.wire.openai_chat import MAX_CHOICES, asked_model, asks_stream, asks_usage
+from lockpin_core.wire.openai_extras import is_routed, routing_rule
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_prompts import read_prompts
 from lockpin_core.wire.openai_shapes import REFUSED_FIELDS, WARY
@@ -38,6 +39,7 @@ REQUEST = shape(
         "metadata": scalars,
         "stop_token_ids": scalars,
         "usage": scalars,
+        "provider": routing_rule,
     },
     uncounted="prompt",  # its forms are counted by themselves
     refused={key: what for key, what in REFUSED_FIELDS.items() if key != "prompt"},
@@ -156,6 +158,7 @@ def _parse(body: Body, path_model: str | None, default_limit: int | None) -> Par
         extra_output=each * _echoed(content) if echo else 0,
         asks_usage=not streamed or asks_usage(members.get("stream_options")),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
+        routed=is_routed(members),
         layout=body.layout(_TOUCHED),
     )
 

@@ -15,6 +15,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit, total_tokens
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body
 from lockpin_core.wire.openai_chat import asked_model
+from lockpin_core.wire.openai_extras import is_routed, routing_rule
 from lockpin_core.wire.openai_prompts import read_prompts
 from lockpin_core.wire.openai_shapes import REFUSED_FIELDS
 from lockpin_core.wire.openai_usage import normalised
@@ -37,9 +38,10 @@ _PLAIN = (
 )
 REQUEST = shape(
     "the request",
+    rules={"provider": routing_rule},
     uncounted=f"input {_PLAIN}",
     refused={
-        **{key: what for key, what in REFUSED_FIELDS.items() if key in ("models", "provider", "plugins", "preset")},
+        **{key: what for key, what in REFUSED_FIELDS.items() if key in ("models", "plugins", "preset")},
         "documents": "they are a prompt that another endpoint counts in its own way",
         "prompt": "the provider keeps the prompt, so the body does not show it",
     },
@@ -117,6 +119,7 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
         output_limit=0,
         output_settable=False,
         terms=Terms(tier=plain_word(body.members.get("service_tier"), "service_tier")),
+        routed=is_routed(body.members),
         layout=body.layout(()),
     )
 

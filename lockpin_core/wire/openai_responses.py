@@ -15,6 +15,7 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_chat import asked_model, asks_stream
+from lockpin_core.wire.openai_extras import is_routed, thinking
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
@@ -188,7 +189,7 @@ def _parse(body: Body, request: Request) -> Parsed:
     tally = _tally(body)
     if chain is not None and tally.hidden:
         chain = None  # the window bounds it all
-    is_signed = request.headers.get("authorization", "").startswith(_SIGNED)
+    is_signed, thinks = request.headers.get("authorization", "").startswith(_SIGNED), thinking(members)
     parsed = Parsed(
         model=model,
         streamed=streamed,
@@ -198,7 +199,9 @@ def _parse(body: Body, request: Request) -> Parsed:
         attested=is_signed,
         prompt_units=written_units(members, tally),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
-        beyond_limit=_works_beyond(members),
+        extra_output=thinks.budget,
+        beyond_limit=thinks.is_boundless or _works_beyond(members),
+        routed=is_routed(members),
         chain=chain,
         is_whole=members.get("truncation") in (None, "disabled") and not tally.compacts,
         background=_flag(members, "background"),
@@ -222,6 +225,7 @@ def _with_tools(parsed: Parsed, members: Mapping[str, object], tally: ResponsesT
     return replace(
         parsed,
         rounds=1 + calls + summaries,
+        extra_output=(1 + calls + summaries) * parsed.extra_output,
         output_rounds=1 + summaries,
         fees={unit: calls * pieces for unit, pieces in fees.items()},
         tool_limit=limit if kinds and asked is None else None,

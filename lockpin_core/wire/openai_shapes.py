@@ -13,6 +13,7 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
 from lockpin_core.wire.media import image_at, wav_tokens
 from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
+from lockpin_core.wire.openai_extras import extra_body_rule, routing_rule, search_rule
 from lockpin_core.wire.tally import (
     Nested,
     Rule,
@@ -48,9 +49,9 @@ REFUSED_FIELDS = {
     "search_settings": "the provider searches the web, for a fee and with results as input",
     "compound_custom": "the provider runs tools and other models",
     "preset": "the provider keeps settings that the body does not show",
+    "safety_model": "another model of the provider's reads along",
 }
 _REFUSED_REASONING = {
-    "max_tokens": "reasoning may be billed beside the output limit",
     "budget_tokens": "reasoning may be billed beside the output limit",
     "context": "the provider may add reasoning of earlier turns as input",
 }
@@ -232,7 +233,7 @@ _VOICE = shape("audio", "format voice", {"voice": scalars})
 # Effort spends inside the output limit; limits and modes of their own are not known to.
 _REASONING = shape(
     "reasoning",
-    "effort enabled exclude summary generate_summary mode",
+    "effort enabled exclude summary generate_summary mode max_tokens",
     refused=_REFUSED_REASONING,
     unknown=Unknown.REFUSE,
     effect=_standard_mode,
@@ -245,7 +246,7 @@ REQUEST = shape(
     "model max_completion_tokens max_tokens n best_of stream temperature top_p frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention reasoning_effort verbosity service_tier store "
     "logprobs top_logprobs parallel_tool_calls include_reasoning reasoning_format reasoning_split "
-    "reasoning_summary separate_reasoning tool_choice function_call stop",
+    "reasoning_summary separate_reasoning tool_choice function_call stop enable_thinking thinking_budget",
     {
         "messages": _messages,
         "tools": _checked(each(variant(TOOLS, _REFUSED_TOOLS, "tool"), "tools")),
@@ -267,6 +268,9 @@ REQUEST = shape(
         "thinking": _THINKING.read,
         "reasoning": _REASONING.read,
         "usage": scalars,  # asks for more figures in the reply
+        "provider": routing_rule,
+        "extra_body": extra_body_rule,
+        "search_parameters": search_rule,
         "chat_template_kwargs": scalars,  # of servers that run open models
         "stop_token_ids": scalars,
     },

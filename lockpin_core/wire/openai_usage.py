@@ -12,7 +12,7 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockpin_core.call import Parsed, Portion, Reading, Terms
+from lockpin_core.call import Doubt, Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, Usage, add, nonzero, output_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
@@ -30,16 +30,24 @@ from lockpin_core.wire.replies import (
 from lockpin_core.wire.sse import Event, SseReader
 from lockpin_core.wire.stated_cost import stated_pico
 
+_INSIDE = ("prompt_tokens_details", "input_tokens_details", "prompt_token_details", "input_token_details")
+_MADE = ("completion_tokens_details", "output_tokens_details", "output_token_details")
+_KINDS_IN = {"audio_tokens": Unit.AUDIO_IN, "image_tokens": Unit.IMAGE_IN}
+_KINDS_OUT = {"audio_tokens": Unit.AUDIO_OUT, "image_tokens": Unit.IMAGE_OUT}
 
-def normalised(usage: dict[str, Any], *, long_writes: bool = False, marked_writes: bool = False) -> dict[Unit, int]:
+
+def normalised(
+    usage: dict[str, Any],
+    *,
+    long_writes: bool = False,
+    marked_writes: bool = False,
+    marked: Unit = Unit.CACHE_WRITE_5M,
+) -> dict[Unit, int]:
     """Turn a usage object into disjoint units. `long_writes`: writes without a split are the 12-hour ones;
-    `marked_writes`: they are Anthropic's of 5 minutes. Raises UnreadableCount.
+    `marked_writes`: they are Anthropic's, which `marked` says for how long. Raises UnreadableCount.
     """
     prompt, output = _totals(usage)
-    inside = _details(
-        usage, "prompt_tokens_details", "input_tokens_details", "prompt_token_details", "input_token_details"
-    )
-    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    inside, made = _details(usage, *_INSIDE), _details(usage, *_MADE)
     read = first_count(
         inside.get("cached_tokens"),
         inside.get("cache_read_input_tokens"),
@@ -47,16 +55,17 @@ def normalised(usage: dict[str, Any], *, long_writes: bool = False, marked_write
         usage.get("cached_tokens"),
         usage.get("num_cached_tokens"),
     )
-    read = min(read, prompt)
-    writes = _writes(inside, prompt - read, long_writes=long_writes, marked_writes=marked_writes)
-    rest = prompt - read - sum(writes.values())  # text is taken from the cache first: sound and images cost more
-    audio_in = min(count(inside.get("audio_tokens")), rest)
-    image_in = min(count(inside.get("image_tokens")), rest - audio_in)
+    audio_in = min(count(inside.get("audio_tokens")), prompt)  # cached or not: cached sound costs more than text does
+    read = min(read, prompt - audio_in)
+    marked_unit = marked if marked_writes or inside.get("cache_write_tokens") is None else None
+    writes = _writes(inside, prompt - audio_in - read, long_writes=long_writes, marked=marked_unit)
+    rest = prompt - audio_in - read - sum(writes.values())  # text is taken from the cache first: images cost more
+    image_in = min(count(inside.get("image_tokens")), rest)
     audio_out = min(count(made.get("audio_tokens")), output)
     image_out = min(count(made.get("image_tokens")), output - audio_out)
     return nonzero(
         {
-            Unit.INPUT: rest - audio_in - image_in,
+            Unit.INPUT: rest - image_in,
             Unit.CACHE_READ: read,
             Unit.AUDIO_IN: audio_in,
             Unit.IMAGE_IN: image_in,
@@ -67,6 +76,24 @@ def normalised(usage: dict[str, Any], *, long_writes: bool = False, marked_write
             **writes,
         }
     )
+
+
+def doubts(usage: dict[str, Any], units: Usage, asked: Parsed | None) -> tuple[Doubt, ...]:
+    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains."""
+    if asked is None:
+        return ()
+    inside, made = _details(usage, *_INSIDE), _details(usage, *_MADE)
+    inward = frozenset(unit for key, unit in _KINDS_IN.items() if inside.get(key) is None) & asked.prompt_units
+    outward = frozenset(unit for key, unit in _KINDS_OUT.items() if made.get(key) is None) & asked.output_units
+    output = units.get(Unit.OUTPUT, 0)
+    text_in, text_out = count(inside.get("text_tokens")), count(made.get("text_tokens"))
+    spoken = max(0, output - max(text_out, min(reasoning_tokens(usage), output)))
+    found = [
+        Doubt(Unit.INPUT, max(0, units.get(Unit.INPUT, 0) - text_in), inward),
+        Doubt(Unit.CACHE_READ, units.get(Unit.CACHE_READ, 0), inward & {Unit.AUDIO_IN}),
+        Doubt(Unit.OUTPUT, spoken, outward),
+    ]
+    return tuple(doubt for doubt in found if doubt.tokens and doubt.units)
 
 
 def _totals(usage: dict[str, Any]) -> tuple[int, int]:
@@ -88,15 +115,15 @@ def _totals(usage: dict[str, Any]) -> tuple[int, int]:
 
 def reasoning_tokens(usage: dict[str, Any]) -> int:
     """Read how many tokens of the output are reasoning. Raises UnreadableCount."""
-    made = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    made = _details(usage, *_MADE)
     return first_count(made.get("reasoning_tokens"), usage.get("reasoning_tokens"))
 
 
-def _writes(inside: dict[str, Any], most: int, *, long_writes: bool, marked_writes: bool) -> dict[Unit, int]:
-    written, marked = inside.get("cache_write_tokens"), inside.get("cache_creation_input_tokens")
-    total = min(first_count(written, marked), most)
-    if marked_writes or written is None:
-        return {Unit.CACHE_WRITE_5M: total}
+def _writes(inside: dict[str, Any], most: int, *, long_writes: bool, marked: Unit | None) -> dict[Unit, int]:
+    written, by_mark = inside.get("cache_write_tokens"), inside.get("cache_creation_input_tokens")
+    total = min(first_count(written, by_mark), most)
+    if marked is not None:
+        return {marked: total}
     split = members(inside.get("cache_write_tokens_details"))
     long = min(count(split.get("ttl_12h_tokens")), total)
     if long_writes and not split:
@@ -117,7 +144,7 @@ class _Chat:
     """What is known of a reply so far."""
 
     choices: int = 1  # asked for
-    long_writes: bool = False
+    asked: Parsed | None = None
     model: str | None = None
     id: str | None = None
     tier: str | None = None
@@ -210,27 +237,33 @@ class _Chat:
             return facts
         try:
             usage, reasoning = self._units(self.usage, self.model), reasoning_tokens(self.usage)
-            portions = self._portions(usage)
+            portions = self._portions(usage, self.usage)
         except UnreadableCount:
             return facts
         complete = self._is_final() and (output_tokens(usage) > 0 or not self.delivered)
         return replace(facts, portions=portions, complete=complete, reasoning=reasoning, stated_pico=self.cost_pico)
 
     def _units(self, usage: dict[str, Any], model: str | None) -> dict[Unit, int]:
-        is_anthropic = (model or "").startswith("anthropic/")
-        return normalised(usage, long_writes=self.long_writes, marked_writes=is_anthropic)
+        asked = frozenset() if self.asked is None else self.asked.prompt_units
+        is_claude = "claude" in (model or "")
+        marked = Unit.CACHE_WRITE_1H if Unit.CACHE_WRITE_1H in asked else Unit.CACHE_WRITE_5M
+        long = Unit.CACHE_WRITE_12H in asked
+        return normalised(usage, long_writes=long, marked_writes=is_claude, marked=marked)
 
-    def _portions(self, usage: Usage) -> tuple[Portion, ...]:
+    def _portions(self, usage: Usage, stated: dict[str, Any]) -> tuple[Portion, ...]:
         """Divide usage among the models that a system ran; what the breakdown leaves out is the reply's model's."""
         portions: list[Portion] = []
         known: Usage = {}
         for one in map(members, self.by_model):
             name = word(one.get("model"))
-            part = self._units(members(one.get("usage")), name)
+            own = members(one.get("usage"))
+            part = self._units(own, name)
             known = add(known, part)
-            portions.append(Portion(name, part))
+            portions.append(Portion(name, part, doubts(own, part, self.asked)))
         rest = {unit: count - known.get(unit, 0) for unit, count in usage.items() if count > known.get(unit, 0)}
-        return (*portions, *([Portion(self.model, rest)] if rest or not portions else []))
+        if rest or not portions:
+            portions.append(Portion(self.model, rest, doubts(stated, rest, self.asked)))
+        return tuple(portions)
 
 
 def _generated(message: dict[str, Any]) -> int:
@@ -256,7 +289,7 @@ def _generated(message: dict[str, Any]) -> int:
 def _new(asked: Parsed | None) -> _Chat:
     if asked is None:
         return _Chat()
-    return _Chat(asked.choices, Unit.CACHE_WRITE_12H in asked.prompt_units)
+    return _Chat(asked.choices, asked)
 
 
 class ChatScanner:

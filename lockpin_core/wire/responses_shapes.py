@@ -14,6 +14,7 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown, shown_name
 from lockpin_core.wire.media import image_at, image_in
 from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
+from lockpin_core.wire.openai_extras import routing_rule, search_rule
 from lockpin_core.wire.responses_tools import agents_rule, checked, seen, tools_in_input, tools_rule
 from lockpin_core.wire.tally import (
     Nested,
@@ -266,8 +267,8 @@ def _managed(value: object, tally: Tally) -> None:
 _PROMPT = shape("prompt", "id version", {"variables": _variables})
 _REASONING = shape(
     "reasoning",
-    "effort enabled exclude summary generate_summary mode context",
-    refused=dict.fromkeys(("max_tokens", "budget_tokens"), "reasoning may be billed beside the output limit"),
+    "effort enabled exclude summary generate_summary mode context max_tokens",
+    refused=dict.fromkeys(("budget_tokens",), "reasoning may be billed beside the output limit"),
     unknown=Unknown.REFUSE,
     effect=_reasons,
 )
@@ -284,21 +285,19 @@ _MODERATION = shape("moderation", "model", {"policy": _POLICY.read})
 _TOOL_CHOICE = shape("tool_choice", "type name mode server_label", {"tools": as_json, "function": scalars})
 _REFUSED_FIELDS = {
     "web_search_options": "the provider searches the web, for a fee and with results as input",
-    "search_parameters": "the provider searches the web, for a fee and with results as input",
     "plugins": "the provider runs plugins",
     "models": "the provider may choose another model",
-    "provider": "the provider may choose another model's host and price",
     "preset": "the provider keeps settings that the body does not show",
     "deferred": "the reply comes later, in another format",
     "reasoning_max_tokens": "reasoning may be billed beside the output limit",
-    "thinking_budget": "reasoning may be billed beside the output limit",
 }
 # Folded names of plain fields that nobody knows and that sound like work that costs.
 _WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
 _WORDS = (
     "model max_output_tokens max_tool_calls stream temperature top_p top_logprobs frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention service_tier store parallel_tool_calls "
-    "truncation background previous_response_id generate tool_choice conversation instructions input"
+    "truncation background previous_response_id generate tool_choice conversation instructions input "
+    "enable_thinking thinking_budget"
 )
 REQUEST = shape(
     "the request",
@@ -323,6 +322,8 @@ REQUEST = shape(
         "access_programs": scalars,
         "moderation": _MODERATION.read,
         "image": scalars,
+        "provider": routing_rule,
+        "search_parameters": search_rule,
     },
     refused=_REFUSED_FIELDS,
     wary=_WARY,

@@ -125,3 +125,24 @@ def test_a_host_that_may_serve_at_dearer_prices_is_told_what_the_call_is_held_at
 
 def test_a_host_with_one_price_is_told_nothing():
     assert Desk(config("5")).ask(body()).body is None
+
+
+def test_two_runs_of_one_model_are_held_as_the_longer_prompt_that_they_are_together():
+    """$1 a million up to a thousand tokens, ten times as much above: each run alone would be below."""
+    bands = {"above": [{"tokens": "9000", "op": "gt", "input": "10", "output": "50"}]}
+    facts = {"max_output_tokens": "50000", "context_tokens": "200000", "tokenizer": "bytes"}
+    desk = Desk(config("50", pricing={"ink": {"input": "1", "output": "5", **bands, **facts}}))
+    text = "x" * 6000
+    told = {
+        "model": "ink",
+        "max_tokens": 1000,
+        "messages": [{"role": "user", "content": text}],
+        "inference_geo": "global",
+    }
+
+    alone = desk.ask(told, provider="anthropic")
+    twice = desk.ask(told | {"fallbacks": [{"model": "ink", "max_tokens": 1000}]}, provider="anthropic")
+
+    # 6,000 of text and at least 500 more each, 1,000 of output each; the second reads 1,500 of the first's words
+    assert most(alone) < Money.parse("0.0130").nano
+    assert most(twice) > 2 * (6500 * 10_000 + 1000 * 50_000)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core import prices
-from lockpin_core.call import Ceiling, Charge, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
+from lockpin_core.call import Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.settlement import Tariff, price_still_possible, settle
@@ -74,6 +74,35 @@ def test_reported_usage_is_charged_its_price():
     assert charge == Charge(
         Money.parse("0.00028"), {Unit.INPUT: 100, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}, 157, "m", None
     )
+
+
+SOUND = replace(
+    TARIFF, price=lambda served, usage, terms: (sum(count * _SOUND[unit] for unit, count in usage.items()), "m")
+)
+_SOUND = PICO | {Unit.AUDIO_IN: 32_000_000, Unit.IMAGE_IN: 2_000_000, Unit.AUDIO_OUT: 5_000_000}
+
+
+def test_tokens_that_no_detail_explains_are_charged_as_the_dearest_that_they_may_be():
+    heard = Doubt(Unit.INPUT, 60, frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN}))
+    cached = Doubt(Unit.CACHE_READ, 50, frozenset({Unit.AUDIO_IN}))
+    spoken = Doubt(Unit.OUTPUT, 7, frozenset({Unit.AUDIO_OUT}))  # which is cheaper here than text
+    usage = {Unit.INPUT: 100, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}
+    reading = replace(reported(usage), portions=(Portion("m", usage, (heard, cached, spoken)),))
+
+    charge = settle(CALL, reading, DONE, SOUND)
+
+    # 40 × 2 + (60 + 50) × 32 + 7 × 10 = 3,670 microdollars
+    assert (charge.amount, charge.tokens) == (Money.parse("0.00367"), 157)
+    assert charge.usage == {Unit.INPUT: 40, Unit.AUDIO_IN: 110, Unit.OUTPUT: 7}
+
+
+def test_tokens_that_may_have_no_price_are_charged_as_held():
+    doubt = Doubt(Unit.INPUT, 60, frozenset({Unit.AUDIO_IN}))
+    reading = replace(reported({}), portions=(Portion("m", {Unit.INPUT: 100, Unit.OUTPUT: 7}, (doubt,)),))
+
+    charge = settle(CALL, reading, DONE, TARIFF)
+
+    assert (charge.amount, charge.reason, charge.estimated) == (Money.parse("0.5"), "no_price", True)
 
 
 def test_a_fee_is_charged_and_is_no_token():

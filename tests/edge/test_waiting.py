@@ -5,6 +5,7 @@ A token of output costs a hundredth of a cent, so a limit of 1,000 tokens is a q
 
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -287,4 +288,24 @@ def test_a_client_that_leaves_gives_its_place_to_those_behind_it(kind, tmp_path)
         gate.touch()
         assert running_call.result(60).status == 200
         assert len(rig.origin.calls()) == 2
+        rig.assert_true_books()
+
+
+@pytest.mark.parametrize("kind", ["mitmdump", "up"])
+def test_a_proxy_that_stops_sends_those_who_wait_away_at_once(kind, tmp_path):
+    """They have not been sent, and another proxy may take them; what runs may end."""
+    with running(tmp_path, kind, waits=("24s",)) as rig:
+        running_call, gate = rig.hold_half()
+        waiting = rig.pool.submit(ask, rig.proxies[0], "t", 9000)
+        until(rig.tickets)
+
+        rig.proxies[0].process.send_signal(signal.SIGTERM)
+
+        answer = waiting.result(15)
+        assert (answer.status, answer.code) == (503, "reserve_failed")
+        assert not running_call.done()
+        gate.touch()
+        assert running_call.result(15).status == 200
+        rig.proxies[0].process.wait(15)
+        assert len(rig.origin.calls()) == 1
         rig.assert_true_books()

@@ -95,6 +95,16 @@ def test_what_has_no_price_is_left_out_with_the_reason():
     }
 
 
+def test_models_that_run_several_agents_are_left_out_wherever_they_are_served():
+    found = made([model("x-ai/grok-9-multi-agent")], {"l/grok-9-multi-agent-0309": entry("1"), "l/grok-9": entry("1")})
+
+    assert list(found.entries) == ["grok-9"]
+    assert found.left_out == dict.fromkeys(
+        ["grok-9-multi-agent-0309", "x-ai/grok-9-multi-agent"],
+        "the provider runs agents, each of which reads the prompt",
+    )
+
+
 def test_only_entries_with_the_prefix_and_mode_are_the_providers():
     assert made((), {"m": entry("1"), "l/n": entry("1", mode="realtime"), "x/o": entry("1")}).entries == {}
 

@@ -451,3 +451,18 @@ def test_an_empty_shipped_entry_is_unknown(tmp_path: Path):
 def test_a_bad_user_entry_is_named():
     with pytest.raises(PriceError, match=r"pricing\.mine\.input is 'x'"):
         PriceTable.load(shipped_dir(), {"mine": {"input": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [
+        ("xai", "grok-4.20-multi-agent"),
+        ("xai", "grok-4.20-multi-agent-0309"),
+        ("xai", "grok-4.20-multi-agent-beta-latest"),
+        ("openrouter", "x-ai/grok-4.20-multi-agent"),
+        ("perplexity", "xai/grok-4.20-multi-agent"),
+        ("azure", "grok-4.20-multi-agent"),
+    ],
+)
+def test_models_that_run_several_agents_have_no_price(provider: str, name: str):
+    assert found(provider, name) is None

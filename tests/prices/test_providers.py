@@ -462,7 +462,7 @@ def test_what_lockpin_may_add_is_said_per_vendor():
     assert PROVIDERS.by_name("deepseek").output_field == "max_tokens"
     assert not PROVIDERS.by_name("mistral").include_usage
     assert not PROVIDERS.by_name("chatgpt").output_settable
-    assert {p.name for p in PROVIDERS.all() if p.output_beside_limit} == {"xai"}
+    assert {p.name for p in PROVIDERS.all() if p.output_beside_limit} == {"qwen", "xai"}
     assert {p.name for p in PROVIDERS.all() if p.deployments} == {"azure", "azure_regional"}
     assert {p.name for p in PROVIDERS.all() if p.plan} == {"chatgpt", "kimi", "code_assist"}
 
@@ -544,3 +544,67 @@ def test_a_folder_without_files_and_a_host_with_two_owners_are_errors(tmp_path: 
         (tmp_path / f"{name}.yaml").write_text(f"provider: {name}\nbase: https://x\nhosts: [x]\n")
     with pytest.raises(PriceError, match="host x belongs to both a and b"):
         Providers.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        *(
+            ("cloudcode-pa.googleapis.com", f"/v1internal:{verb}")
+            for verb in (
+                "listExperiments",
+                "fetchAdminControls",
+                "recordCodeAssistMetrics",
+                "setCodeAssistGlobalUserSetting",
+            )
+        ),
+        ("api.openai.com", "/v1/chat/completions/chatcmpl-abc123"),
+        ("r.openai.azure.com", "/openai/responses/input_tokens"),
+        ("r.openai.azure.com", "/openai/v1/responses/input_tokens"),
+    ],
+)
+def test_what_runs_no_model_is_free_to_post(host: str, path: str):
+    assert route(host, "POST", path) == Free()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions/abc",
+        "/v1/chat/completions/chatcmpl-abc/x",
+        "/v1/chat/completions/chatcmpl-abc%2Fx",
+    ],
+)
+def test_only_a_stored_completion_itself_is_free_to_change(path: str):
+    assert route("api.openai.com", "POST", path) == Unknown()
+
+
+def test_the_call_itself_stays_metered():
+    assert route("api.openai.com", "POST", "/v1/chat/completions/") == Metered("openai_chat")
+
+
+def test_headers_that_touch_the_cost_are_written_in_lower_case():
+    for provider in PROVIDERS.all():
+        assert all(name == name.lower() and name.startswith("x-") for name in provider.cost_headers)
+
+
+@pytest.mark.parametrize(
+    ("host", "place", "geo"),
+    [
+        ("aiplatform.googleapis.com", "/locations/global", "global"),
+        ("aiplatform.googleapis.com", "/locations/us-east5", "regional"),
+        ("aiplatform.googleapis.com", "/Locations/us%2Deast5", "regional"),
+        ("aiplatform.googleapis.com", "/locations/eu", "regional"),
+        ("aiplatform.googleapis.com", "", "global"),
+        ("us-east5-aiplatform.googleapis.com", "/locations/global", "regional"),
+        ("us-east5-aiplatform.googleapis.com", "/locations/us-east5", "regional"),
+    ],
+)
+def test_where_a_call_is_served_is_said_by_the_host_or_else_by_the_path(host: str, place: str, geo: str):
+    path = f"/v1/projects/p{place}/publishers/google/models/m:generateContent"
+
+    assert PROVIDERS.by_name("vertex").geo_of(host, path) == geo
+
+
+def test_a_location_in_the_path_says_nothing_where_a_vendor_does_not_price_by_it():
+    assert PROVIDERS.by_name("openai").geo_of("api.openai.com", "/v1/projects/p/locations/us-east5") is None

@@ -115,10 +115,16 @@ def rows_of(rig: Rig, reply: httpx2.Response) -> tuple:
 
 def end_of(rig: Rig, call: str) -> tuple:
     """Wait for a call's resolution; give its two rows."""
-    query = "SELECT * FROM rows WHERE call = ? AND kind <> 'shrink' ORDER BY id"
+    query = "SELECT * FROM rows WHERE call = ? AND kind NOT IN ('shrink', 'refusal') ORDER BY id"
     hold, end = until(lambda: (rows := rig.proxy.rows(query, call)) and len(rows) > 1 and rows)
     assert hold["kind"] == "hold"
     return hold, end
+
+
+def held_last(proxy: processes.Proxy, call: str) -> int:
+    """Give what was held of a call in the end: its hold, and what it shrank by while it ran."""
+    query = "SELECT sum(CASE kind WHEN 'hold' THEN usd WHEN 'shrink' THEN -usd END) AS usd FROM rows WHERE call = ?"
+    return proxy.rows(query, call)[0]["usd"]
 
 
 def holds_of(rig: Rig, limit: int) -> list:

@@ -617,3 +617,71 @@ def test_no_sample_bills_more_than_the_bound_of_a_request_that_it_answers(path: 
             assert_within(most_also, dict(portion.usage))
         else:
             assert_within(most, dict(portion.usage))
+
+
+@pytest.mark.parametrize(
+    ("more", "pico"),
+    [
+        ({"usage": {"cost": 0.0125}}, 12_500_000_000),
+        ({"usage": {"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.02}}}, 30_000_000_000),
+        ({"copilot_usage": {"total_nano_aiu": 250_000_000}}, 2_500_000_000),  # a quarter of a cent
+        ({"usage": {"cost": "much"}}, None),
+    ],
+)
+@pytest.mark.parametrize("place", ["message_start", "message_delta", "message_stop", "body"])
+def test_a_stated_cost_is_read(more: dict, pico: int | None, place: str):
+    told = {"id": "m", "model": "c", "content": [], "usage": {"input_tokens": 5, "output_tokens": 7}}
+    stated = told | more | {"usage": told["usage"] | more.get("usage", {})}
+    events = {
+        "message_start": {"type": "message_start", "message": told},
+        "message_delta": {**totals(output_tokens=7)},
+        "message_stop": {"type": "message_stop"},
+    }
+    if place == "body":
+        reading = read(json.dumps(stated).encode(), streamed=False)
+    else:
+        events[place] |= {"message": stated} if place == "message_start" else {"usage": {}} | more
+        reading = read(sse(*events.values()))
+
+    assert reading.stated_pico == pico
+
+
+def test_the_largest_cost_that_is_stated_counts():
+    events = start(input_tokens=5, cost=0.03), totals(output_tokens=7, cost=0.02), STOP
+
+    assert read(sse(*events)).stated_pico == 30_000_000_000
+
+
+METRICS = "amazon-bedrock-invocationMetrics"
+
+
+def test_usage_of_the_last_event_counts_where_it_is_larger():
+    metrics = {"inputTokenCount": 12, "outputTokenCount": 6, "cacheReadInputTokenCount": 40}
+    metrics |= {"cacheWriteInputTokenCount": 30, "invocationLatency": 900}
+    events = start(input_tokens=0, cache_read_input_tokens=50, output_tokens=1), totals(output_tokens=7)
+
+    reading = read(sse(*events, {**STOP, METRICS: metrics}))
+
+    assert reading.complete
+    assert total(reading) == {
+        Unit.INPUT: 12,
+        Unit.CACHE_READ: 50,
+        Unit.CACHE_WRITE_5M: 30,
+        Unit.OUTPUT: 7,
+    }
+
+
+def test_usage_that_only_the_last_event_states_is_final():
+    usage = {"input_tokens": 12, "output_tokens": 9, "cache_creation": {"ephemeral_1h_input_tokens": 3}}
+
+    reading = read(sse(start(), text("hello"), {**STOP, "usage": usage}))
+
+    assert (reading.complete, reading.terminal) == (True, True)
+    assert total(reading) == {Unit.INPUT: 12, Unit.CACHE_WRITE_1H: 3, Unit.OUTPUT: 9}
+
+
+@pytest.mark.parametrize("bad", ["many", -1, [], 10**30])
+def test_unreadable_usage_of_the_last_event_makes_the_call_unknown(bad: object):
+    reading = read(sse(start(input_tokens=5), totals(output_tokens=7), {**STOP, METRICS: {"inputTokenCount": bad}}))
+
+    assert (reading.complete, reading.portions) == (False, ())

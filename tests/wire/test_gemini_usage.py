@@ -72,7 +72,9 @@ def piece(text: str = "", finish: str | None = None, index: int | None = None, *
 
 
 def usage(prompt: object = 8, answer: object = 9, **more: object) -> dict:
-    return {"usageMetadata": {"promptTokenCount": prompt, "candidatesTokenCount": answer, **more}}
+    parts = [prompt, answer, *(more.get(key, 0) for key in ("thoughtsTokenCount", "toolUsePromptTokenCount"))]
+    total = {"totalTokenCount": sum(parts)} if all(type(part) is int for part in parts) else {}
+    return {"usageMetadata": {"promptTokenCount": prompt, "candidatesTokenCount": answer, **total, **more}}
 
 
 @pytest.mark.parametrize("path", REPLIES, ids=lambda path: path.name)
@@ -166,7 +168,7 @@ def test_total_that_no_field_explains_is_output():
     assert reading.portions[0].usage == {Unit.INPUT: 18, Unit.OUTPUT: 22}
 
 
-def test_sound_and_images_are_counted_where_they_are_not_cached_and_on_their_way_out():
+def test_sound_and_uncached_images_are_counted_and_so_they_are_on_their_way_out():
     details = {
         "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 60}, {"modality": "IMAGE", "tokenCount": 30}],
         "cacheTokensDetails": [{"modality": "AUDIO", "tokenCount": 20}],
@@ -179,9 +181,9 @@ def test_sound_and_images_are_counted_where_they_are_not_cached_and_on_their_way
     reading = read(sse(piece("a", "STOP") | usage(100, 9, thoughtsTokenCount=2, **details)))
 
     assert reading.portions[0].usage == {
-        Unit.INPUT: 100 - 25 + 5 - 40 - 34,
-        Unit.CACHE_READ: 25,
-        Unit.AUDIO_IN: 40,
+        Unit.INPUT: 100 - 5 + 5 - 60 - 34,
+        Unit.CACHE_READ: 25 - 20,
+        Unit.AUDIO_IN: 60,
         Unit.IMAGE_IN: 34,
         Unit.OUTPUT: 3,
         Unit.IMAGE_OUT: 7,
@@ -194,7 +196,67 @@ def test_parts_are_never_more_than_their_whole():
 
     reading = read(sse(piece("a", "STOP") | usage(10, 1, **lies)))
 
-    assert reading.portions[0].usage == {Unit.CACHE_READ: 10, Unit.OUTPUT: 1}
+    assert reading.portions[0].usage == {Unit.AUDIO_IN: 10, Unit.OUTPUT: 1}
+
+
+def test_cached_tokens_of_a_prompt_with_sound_are_taken_for_its_sound_where_nobody_says():
+    details = {"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 70}, {"modality": "AUDIO", "tokenCount": 30}]}
+
+    reading = read(sse(piece("a", "STOP") | usage(100, 9, cachedContentTokenCount=40, **details)))
+
+    # Of the 40 cached ones all 30 of sound may be: then 10 of text are cached and 60 are not.
+    assert reading.portions[0].usage == {Unit.INPUT: 60, Unit.CACHE_READ: 10, Unit.AUDIO_IN: 30, Unit.OUTPUT: 9}
+
+
+def listens(**config: object) -> Parsed:
+    """Ask with a sound."""
+    return asked(contents=[{"parts": [{"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}}]}], **config)
+
+
+HEARD = [{"modality": "AUDIO", "tokenCount": 60}]
+DRAWN = [{"modality": "IMAGE", "tokenCount": 7}]
+
+
+@pytest.mark.parametrize(
+    ("details", "doubts"),
+    [
+        ({}, [(Unit.INPUT, 80), (Unit.CACHE_READ, 20)]),
+        ({"promptTokensDetails": HEARD}, []),  # beside a stated sound the rest is text
+        ({"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 90}]}, [(Unit.INPUT, 10), (Unit.CACHE_READ, 10)]),
+        ({"promptTokensDetails": [{"modality": "TEXT", "tokenCount": 100}]}, []),
+        ({"cacheTokensDetails": [{"modality": "TEXT", "tokenCount": 20}]}, [(Unit.INPUT, 80)]),
+    ],
+)
+def test_prompt_without_details_may_be_the_sound_that_was_asked_about(details: dict, doubts: list):
+    body = sse(piece("a", "STOP") | usage(100, 9, cachedContentTokenCount=20, **details))
+
+    found = read(body, asks=listens()).portions[0].doubts
+
+    assert [(doubt.counted, doubt.tokens) for doubt in found] == doubts
+    # Whatever file is elsewhere may also be pictures; cached ones cost what cached text does.
+    may_be = {Unit.INPUT: {Unit.AUDIO_IN, Unit.IMAGE_IN}, Unit.CACHE_READ: {Unit.AUDIO_IN}}
+    assert all(doubt.units == may_be[doubt.counted] for doubt in found)
+    assert read(body, asks=asked()).portions[0].doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("details", "tokens"),
+    [
+        ({}, 90),
+        ({"candidatesTokensDetails": DRAWN}, 0),
+        ({"candidatesTokensDetails": DRAWN, "totalTokenCount": 130}, 10),  # what only the total has may be anything
+        ({"candidatesTokensDetails": [*DRAWN, {"modality": "TEXT", "tokenCount": 3}]}, 80),
+        ({"candidatesTokensDetails": [{"modality": "TEXT", "tokenCount": 90}]}, 0),
+    ],
+)
+def test_output_without_details_may_be_the_pictures_that_were_asked_for(details: dict, tokens: int):
+    draws = asked(generationConfig={"responseModalities": ["TEXT", "IMAGE"]})
+    body = sse(piece("a", "STOP") | usage(8, 90, thoughtsTokenCount=22, **details))
+
+    found = read(body, asks=draws).portions[0].doubts
+
+    assert [tuple(doubt) for doubt in found] == ([(Unit.OUTPUT, tokens, {Unit.IMAGE_OUT})] if tokens else [])
+    assert read(body, asks=asked()).portions[0].doubts == ()
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "x", [], True, 10**30])
@@ -443,3 +505,10 @@ def test_a_reply_is_inside_the_ceiling_of_its_request(name: str, body: dict):
             assert unit in asks.unbounded_fees or count <= most.fees[unit]
         else:
             assert unit in most.prompt_units | most.output_units | {Unit.CACHE_READ}
+
+
+def test_usage_without_its_total_may_not_be_all_of_it():
+    parts = {"promptTokenCount": 8, "candidatesTokenCount": 9}
+
+    assert not read(sse(piece("a", "STOP") | {"usageMetadata": parts})).complete
+    assert read(sse(piece("a", "STOP") | {"usageMetadata": parts | {"totalTokenCount": 17}})).complete

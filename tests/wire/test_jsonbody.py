@@ -176,3 +176,17 @@ def test_repeated_key_is_found_without_comparing_every_pair():
         _unique(pairs)
 
     assert CountedKey.compared < 10 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    "name", ["grok-4.20-multi-agent", "x-ai/grok-5-multi-agent-latest", "Grok-4.20-Multi-Agent-0309"]
+)
+def test_a_model_that_stands_for_many_runs_is_refused_by_name(name: str):
+    with pytest.raises(WireError, match=f'"{name}" stands for agents') as caught:
+        model_name(name)
+    assert caught.value.code == "unpriced_tool"
+
+
+@pytest.mark.parametrize("name", ["grok-4.20-multi", "grok-4.20", "our-multi-agent-tune"])
+def test_a_model_that_only_sounds_like_it_is_one_model(name: str):
+    assert model_name(name) == name

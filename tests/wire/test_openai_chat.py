@@ -142,18 +142,24 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         {"web_search_options": {}},
         {"plugins": [{"id": "web"}]},
         {"models": ["a", "b"]},
-        {"provider": {"sort": "price"}},
+        {"provider": {"max_price": {"prompt": 99}}},
+        {"provider": {"brand_new": True}},
+        {"provider": {"only": [{"a": 1}]}},
         {"reasoning": {"max_tokens": {"a": 1}}},
+        {"reasoning": {"budget_tokens": 9000}},
+        {"extra_body": {"google": {"cached_content": "c"}}},
+        {"extra_body": {"other": {}}},
+        {"extra_body": {"google": {"thinking_config": {"brand_new": 1}}}},
+        {"search_parameters": {"mode": "auto"}},
+        {"search_parameters": {}},
+        {"safety_model": "m"},
         {"reasoning": {"mode": "pro"}},
         {"reasoning": {"mode": "ultra"}},
-        {"reasoning": {"max_tokens": 9000}},
         {"reasoning": {"budget": 9000}},
         {"reasoning": {"context": "all_turns"}},
         {"reasoning_mode": "pro"},
         {"reasoning_max_tokens": 9000},
         {"max_reasoning_tokens": 9000},
-        {"thinking_budget": 9000},
-        {"enable_thinking": True},
         {"thinking": {"type": "enabled", "mode": "pro"}},
         {"enable_search": True},
         {"search": "auto"},
@@ -345,6 +351,8 @@ def test_reference_in_an_unknown_place_hides_input(fields: dict):
         {"reasoning": {"effort": "high", "mode": "standard", "max_tokens": None}},
         {"reasoning_mode": None},
         {"enable_thinking": False},
+        {"search_parameters": {"mode": "off", "sources": [{"type": "web"}]}},
+        {"extra_body": {"google": {"thinking_config": {"include_thoughts": True, "thinking_level": "low"}}}},
         {"previous_response_id": None, "prompt": None, "conversation": None},
         {"thinking": {"type": "disabled"}},
         {"transforms": ["middle-out"], "usage": {"include": True}},
@@ -600,3 +608,77 @@ def test_code_of_an_error_body_is_read(name: str, code: str):
 def test_body_without_an_error_has_no_code():
     assert WIRE.error_code(b"") is None
     assert WIRE.error_code(b'{"error": null}') is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "beyond"),
+    [
+        ({"thinking_budget": 9000}, 9000, False),
+        ({"enable_thinking": True, "thinking_budget": 9000, "n": 2}, 18_000, False),
+        ({"enable_thinking": True}, 0, True),
+        ({"enable_thinking": False}, 0, False),
+        ({"reasoning": {"max_tokens": 700}}, 700, False),
+        ({"reasoning": {"max_tokens": 700}, "thinking_budget": 900}, 900, False),
+        ({"extra_body": {"google": {"thinking_config": {"thinking_budget": 500}}}}, 500, False),
+        ({"extra_body": {"google": {"thinking_config": {"thinking_budget": -1}}}}, 0, False),
+        ({"prediction": {"type": "content", "content": "abc"}, "thinking_budget": 9}, None, False),
+    ],
+)
+def test_thinking_that_may_be_billed_beside_the_limit_is_held(fields: dict, extra: int | None, beyond: bool):
+    parsed = parse(**fields)
+
+    assert (parsed.beyond_limit, parsed.routed) == (beyond, False)
+    if extra is None:
+        assert parsed.extra_output == parse(prediction=fields["prediction"]).extra_output + 9
+    else:
+        assert parsed.extra_output == extra
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enable_thinking": "yes"},
+        {"thinking_budget": -1},
+        {"thinking_budget": 1.5},
+        {"reasoning": {"max_tokens": "9"}},
+        {"extra_body": {"google": {"thinking_config": {"thinking_budget": "9"}}}},
+        {"extra_body": "x"},
+        {"provider": "openai"},
+    ],
+)
+def test_thinking_that_cannot_be_read_is_a_bad_request(fields: dict):
+    assert refused(**fields).code == "bad_request"
+
+
+ROUTING = {
+    "order": ["a", "b"],
+    "only": ["a"],
+    "ignore": [],
+    "quantizations": ["fp8"],
+    "sort": "throughput",
+    "data_collection": "deny",
+    "allow_fallbacks": False,
+    "require_parameters": True,
+    "zdr": True,
+}
+
+
+def test_who_may_serve_a_call_is_no_text_and_is_said():
+    plain, routed = parse(), parse(provider=ROUTING)
+
+    assert (plain.routed, routed.routed, parse(provider={}).routed) == (False, True, False)
+    assert routed.content.text_bytes == plain.content.text_bytes + len("provider")
+
+
+@pytest.mark.parametrize(
+    ("model", "draws"),
+    [
+        ("gemini-2.5-flash-image", True),
+        ("google/gemini-3-pro-image-preview", True),
+        ("nano-banana-2", True),
+        ("gemini-2.5-flash", False),
+        ("gpt-image-1", False),
+    ],
+)
+def test_models_that_draw_may_answer_with_pictures(model: str, draws: bool):
+    assert (Unit.IMAGE_OUT in parse(model=model).output_units) == draws

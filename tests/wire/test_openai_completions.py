@@ -62,6 +62,13 @@ def test_token_ids_count_one_each():
     assert content.text_bytes == parse(prompt="").content.text_bytes
 
 
+def test_every_prompt_has_the_suffix():
+    one, three = (parse(prompt=["a"] * prompts, suffix="end").content for prompts in (1, 3))
+
+    assert one.extra_tokens == 0
+    assert three.extra_tokens >= 2 * len("end")
+
+
 def test_text_of_prompt_and_suffix_is_counted():
     content = parse(prompt="héllo", suffix="end").content
 
@@ -128,7 +135,7 @@ def test_malformed_request_is_a_bad_request(fields: dict):
     "fields",
     [
         {"prompt": [{"type": "text", "text": "x"}]},
-        {"prompt": "x", "provider": {"sort": "price"}},
+        {"prompt": "x", "provider": {"max_price": {"prompt": 1}}},
         {"prompt": "x", "models": ["a"]},
         {"prompt": "x", "model": "a:online"},
         {"prompt": "x", "thinking_budget": 5},

@@ -112,7 +112,7 @@ def test_malformed_request_is_a_bad_request(fields: dict):
     "fields",
     [
         {"input": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-        {"input": "x", "provider": {"sort": "price"}},
+        {"input": "x", "provider": {"max_price": {"prompt": 1}}},
         {"input": "x", "models": ["a"]},
         {"input": "x", "documents": ["a"]},
         {"input": "x", "brand_new": {"a": 1}},

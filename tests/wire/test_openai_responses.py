@@ -130,7 +130,9 @@ def test_tool_that_the_client_runs_makes_no_rounds(tool: dict):
         ({"tools": [{"type": "namespace", "name": "n", "tools": [WEB]}]}, "web_search"),
         ({"multi_agent": {"enabled": True}}, "multi_agent"),
         ({"reasoning": {"mode": "ultra"}}, "ultra"),
-        ({"reasoning": {"max_tokens": 5}}, "max_tokens"),
+        ({"reasoning": {"budget_tokens": 5}}, "budget_tokens"),
+        ({"provider": {"max_price": {}}}, "max_price"),
+        ({"search_parameters": {"mode": "on"}}, "search_parameters"),
         ({"context_management": [{"type": "brand_new"}]}, "brand_new"),
         ({"prompt_cache_options": {"ttl": "99h"}}, "99h"),
         ({"plugins": [{"id": "web"}]}, "plugins"),
@@ -416,3 +418,23 @@ def test_no_reply_bills_a_unit_that_its_request_was_not_held_for(path: Path):
     for unit, count in (scanner.result().portions[0].usage if scanner.result().portions else {}).items():
         held = asked.prompt_units | asked.output_units | {Unit.CACHE_READ}
         assert count <= asked.fees.get(unit, 0) if unit in FEE_UNITS else unit in held
+
+
+@pytest.mark.parametrize(
+    ("more", "extra", "beyond"),
+    [
+        ({"reasoning": {"max_tokens": 5}}, 5, False),
+        ({"thinking_budget": 7}, 7, False),
+        ({"thinking_budget": 7, "tools": [WEB], "max_tool_calls": 2}, 21, False),  # of each of three samplings
+        ({"enable_thinking": True}, 0, True),
+        ({"search_parameters": {"mode": "off"}}, 0, False),
+    ],
+)
+def test_thinking_that_may_be_billed_beside_the_limit_is_held(more: dict, extra: int, beyond: bool):
+    parsed = parse(**more)
+
+    assert (parsed.extra_output, parsed.beyond_limit) == (extra, beyond)
+
+
+def test_who_may_serve_a_call_is_said():
+    assert parse(provider={"only": ["a"]}).routed

@@ -316,7 +316,7 @@ def test_unreadable_usage_is_absent(bad: dict):
 
 
 def test_more_cached_than_prompt_is_clamped():
-    details = {"cached_tokens": 12, "cache_write_tokens": 12, "audio_tokens": 12, "image_tokens": 12}
+    details = {"cached_tokens": 12, "cache_write_tokens": 12, "image_tokens": 12}
 
     assert normalised(usage(10, 1, prompt_tokens_details=details)) == {Unit.CACHE_READ: 10, Unit.OUTPUT: 1}
 
@@ -438,3 +438,76 @@ def test_figure_with_a_fraction_survives_an_unfinished_event():
     stream = sse({"choices": [], "usage": usage(8, 9, cost=1.5e-05)}, "[DONE]")
 
     assert read(stream + b'data: {"id": "x"').stated_pico == 15_000_000
+
+
+def chat(**told: object) -> Parsed:
+    body = {"model": "m", "messages": [], **told}
+    return wire_named("openai_chat").parse(Request("POST", "h", "/v1/chat/completions", {}, json.dumps(body).encode()))
+
+
+HEARS = {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"format": "mp3"}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("details", "doubts"),
+    [
+        ({}, [(Unit.INPUT, 80), (Unit.CACHE_READ, 20)]),
+        ({"audio_tokens": 0}, []),
+        ({"audio_tokens": 30}, []),
+        ({"text_tokens": 70}, [(Unit.INPUT, 10), (Unit.CACHE_READ, 20)]),
+    ],
+)
+def test_prompt_without_details_may_be_the_sound_that_was_asked_about(details: dict, doubts: list):
+    found = usage(100, 9, prompt_tokens_details={"cached_tokens": 20, **details})
+    body = sse(piece("a", "stop"), {"choices": [], "usage": found}, "[DONE]")
+
+    portion = read(body, asked=chat(**HEARS)).portions[0]
+
+    assert [(doubt.counted, doubt.tokens) for doubt in portion.doubts] == doubts
+    assert all(doubt.units == {Unit.AUDIO_IN} for doubt in portion.doubts)
+    assert read(body, asked=chat()).portions[0].doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("details", "tokens"),
+    [({}, 50), ({"reasoning_tokens": 15}, 35), ({"audio_tokens": 12}, 0), ({"text_tokens": 50}, 0)],
+)
+def test_output_without_details_may_be_the_sound_that_was_asked_for(details: dict, tokens: int):
+    speaks = chat(modalities=["text", "audio"], audio={"voice": "alloy", "format": "mp3"})
+    found = usage(8, 50, completion_tokens_details=details)
+    body = sse(piece("a", "stop"), {"choices": [], "usage": found}, "[DONE]")
+
+    doubts = read(body, asked=speaks).portions[0].doubts
+
+    assert [tuple(doubt) for doubt in doubts] == ([(Unit.OUTPUT, tokens, {Unit.AUDIO_OUT})] if tokens else [])
+
+
+def test_a_model_that_draws_may_have_drawn_all_of_what_no_detail_explains():
+    body = sse(piece("a", "stop"), {"choices": [], "usage": usage(8, 1300)}, "[DONE]")
+
+    doubts = read(body, asked=chat(model="google/gemini-3-pro-image")).portions[0].doubts
+
+    assert [tuple(doubt) for doubt in doubts] == [(Unit.OUTPUT, 1300, {Unit.IMAGE_OUT})]
+
+
+def test_cached_sound_is_counted_as_sound():
+    details = {"cached_tokens": 90, "audio_tokens": 30}
+
+    # Of 100 tokens 30 are sound, so 20 of the cached ones are.
+    assert normalised(usage(100, 1, prompt_tokens_details=details)) == {
+        Unit.CACHE_READ: 70,
+        Unit.AUDIO_IN: 30,
+        Unit.OUTPUT: 1,
+    }
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-opus-5-5", "claude-opus-5-5"])
+@pytest.mark.parametrize("field", ["cache_write_tokens", "cache_creation_input_tokens"])
+@pytest.mark.parametrize(("ttl", "unit"), [("5m", Unit.CACHE_WRITE_5M), ("1h", Unit.CACHE_WRITE_1H)])
+def test_cache_writes_of_claude_last_as_long_as_was_asked_for(model: str, field: str, ttl: str, unit: Unit):
+    text = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": ttl}}
+    asks = chat(model=model, messages=[{"role": "user", "content": [text]}])
+    found = usage(100, 9, prompt_tokens_details={field: 60})
+    body = sse({"model": model, **piece("a", "stop")}, {"choices": [], "usage": found}, "[DONE]")
+
+    assert read(body, asked=asks).portions[0].usage == {Unit.INPUT: 40, unit: 60, Unit.OUTPUT: 9}

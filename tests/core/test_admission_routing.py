@@ -1,0 +1,126 @@
+"""A host that passes calls on to others, each at its own price, is told the price that the call is held at."""
+
+import json
+
+import pytest
+from desks import FACTS, Desk, body, config
+
+from lockpin_core.engine import Answered
+from lockpin_core.settler import Admitted
+
+CAP = {"prompt": 1, "completion": 5, "request": 0}
+LONG = {"tokens": "1000", "input": "3", "output": "8"}
+PRICING = {
+    "ink": {"input": "1", "output": "5", **FACTS},
+    "banded": {"input": "1", "output": "5", "above": [LONG], **FACTS},
+}
+HI = [{"role": "user", "content": "hi"}]
+WIRES = {
+    "/api/v1/chat/completions": {"messages": HI, "max_tokens": 9},
+    "/api/v1/completions": {"prompt": "hi", "max_tokens": 9},
+    "/api/v1/embeddings": {"input": "hi"},
+    "/api/v1/responses": {"input": "hi", "max_output_tokens": 16},
+    "/api/v1/messages": {"messages": HI, "max_tokens": 9},
+}
+ROUTED = [path for path in WIRES if path != "/api/v1/messages"]  # a format that has no such words
+
+
+def ask(told: dict, path: str = "/api/v1/chat/completions", limit: str | None = "5", provider: str = "openrouter"):
+    desk = Desk(config(limit, pricing=PRICING) if limit else config(pricing=PRICING))
+    return desk.ask(told if isinstance(told, bytes) else {"model": "ink", **told}, provider=provider, path=path)
+
+
+@pytest.mark.parametrize("path", WIRES)
+def test_every_format_is_told_the_price(path: str):
+    decision = ask(WIRES[path], path)
+
+    assert isinstance(decision, Admitted)
+    assert json.loads(decision.body) == {"model": "ink", **WIRES[path], "provider": {"max_price": CAP}}
+
+
+@pytest.mark.parametrize("path", ROUTED)
+def test_the_price_is_put_beside_what_the_client_says_of_hosts(path: str):
+    told = {"provider": {"only": ["a"], "sort": "price", "allow_fallbacks": False}, **WIRES[path]}
+
+    decision = ask(told, path)
+
+    assert isinstance(decision, Admitted)
+    routing = {**told["provider"], "max_price": CAP}
+    assert json.loads(decision.body) == {"model": "ink", **told, "provider": routing}
+
+
+def test_every_other_byte_of_what_the_client_says_stays():
+    raw = b'{ "model":"ink","max_tokens": 9, "provider" : { "only":[ "a" ] }, "messages":[{"role":"user","content":"x"}] }'
+
+    decision = ask(raw)
+
+    cap = b'"max_price":{"prompt":1,"completion":5,"request":0},'
+    assert decision.body == raw.replace(b'{ "only"', b"{" + cap + b' "only"')
+
+
+@pytest.mark.parametrize("said", [None, {}])
+def test_a_client_that_says_nothing_of_hosts_is_given_words_of_its_own(said: dict | None):
+    decision = ask({"provider": said, **WIRES["/api/v1/chat/completions"]})
+
+    assert json.loads(decision.body)["provider"] == {"max_price": CAP}
+
+
+@pytest.mark.parametrize("path", ROUTED)
+def test_a_price_of_the_clients_own_is_refused(path: str):
+    decision = ask({"provider": {"max_price": {"prompt": 99}}, **WIRES[path]}, path)
+
+    assert isinstance(decision, Answered)
+    assert (decision.code, "max_price" in decision.reply.body.decode()) == ("unpriced_tool", True)
+
+
+def test_without_a_limit_the_body_stays_as_it_is():
+    decision = ask({"provider": {"only": ["a"]}, **WIRES["/api/v1/chat/completions"]}, limit=None)
+
+    assert isinstance(decision, Admitted)
+    assert decision.body is None
+
+
+def test_elsewhere_nothing_keeps_a_dearer_host_away():
+    decision = ask({**body("ink"), "provider": {"only": ["a"]}}, "/v1/chat/completions", provider="openai")
+
+    assert isinstance(decision, Answered)
+    assert (decision.code, '\\"provider\\"' in decision.reply.body.decode()) == ("unpriced_tool", True)
+
+
+@pytest.mark.parametrize(("words", "price"), [(10, (1, 5)), (2000, (3, 8))])
+def test_only_prices_that_the_prompt_can_reach_are_asked_for(words: int, price: tuple[int, int]):
+    told = {"model": "banded", "max_tokens": 9, "messages": [{"role": "user", "content": "x" * words}]}
+
+    asked = json.loads(ask(told).body)["provider"]["max_price"]
+
+    # "x" a token each at most, and 510 for the frame: below the 1,000 where the long prompt begins, or above it.
+    assert (asked["prompt"], asked["completion"]) == price
+
+
+@pytest.mark.parametrize(
+    ("provider", "path"),
+    [("qwen", "/compatible-mode/v1/chat/completions"), ("xai", "/v1/chat/completions")],
+)
+def test_where_thinking_is_billed_beside_the_limit_the_models_maximum_is_held_too(provider: str, path: str):
+    told = {"model": "ink", "messages": HI, "max_tokens": 9}
+
+    beside = ask(told, path, provider=provider).held.call.quote.ceiling.output
+    inside = ask(told, "/v1/chat/completions", provider="openai").held.call.quote.ceiling.output
+
+    assert (inside, beside) == (9, 9 + 50_000)
+
+
+def test_qwen_is_given_the_limit_that_bounds_thinking_and_answer():
+    decision = ask({"messages": HI}, "/compatible-mode/v1/chat/completions", provider="qwen")
+
+    assert "max_completion_tokens" in json.loads(decision.body)
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "rule"),
+    [("anthropic", "/v1/messages", "observed"), ("openrouter", "/api/v1/messages", "hold")],
+)
+def test_a_cut_stream_is_charged_by_what_it_stated_only_where_that_is_no_estimate(provider, path, rule):
+    decision = ask({"messages": HI, "max_tokens": 9, "stream": True}, path, provider=provider)
+
+    assert decision.tariff.cut_rule == rule
