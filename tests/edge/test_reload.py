@@ -601,7 +601,6 @@ def test_an_option_that_a_script_sets_is_applied(rig):
         ("lockpin_daily_usd", "-1", "daily_usd is \"-1\"; a positive amount is allowed"),
         ("lockpin_durability", "normal", "durability cannot change while Lockpin runs"),
         ("lockpin_config", "/elsewhere.yaml", "lockpin_config cannot change while Lockpin runs"),
-        ("lockpin_queue_wait", "5s", "not in this version"),
     ],
 )  # fmt: skip
 def test_an_option_that_cannot_be_is_refused_and_taken_back(rig, name, value, words):
