@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from lockpin_core.errors import PriceError
 from lockpin_core.money import fee_pico, rate_pico
-from lockpin_core.usage import FEE_UNITS, Unit
+from lockpin_core.usage import CACHE_READS, FEE_UNITS, Unit
 
 type Factor = tuple[int, int]  # numerator, denominator
 type Rates = Mapping[Unit, int]  # picodollars per unit
@@ -27,8 +27,9 @@ _LIFETIMES = {
     "1h": Unit.CACHE_WRITE_1H,
     "12h": Unit.CACHE_WRITE_12H,
 }
-_PLAIN = (Unit.INPUT, Unit.OUTPUT, Unit.CACHE_READ, Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_IN, Unit.IMAGE_OUT)
-_UNITS = {unit.value: unit for unit in (*_PLAIN, *_LIFETIMES.values())}
+_PLAIN = (Unit.INPUT, Unit.OUTPUT, *CACHE_READS)
+_MEDIA = (Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_IN, Unit.IMAGE_OUT)
+_UNITS = {unit.value: unit for unit in (*_PLAIN, *_MEDIA, *_LIFETIMES.values())}
 _RATE_KEYS = frozenset({*_UNITS, "cache_write"})
 # A missing write of a long lifetime costs twice the input, every other missing cache or image price the input.
 _FALLBACKS = (
@@ -39,7 +40,7 @@ _FALLBACKS = (
     (Unit.CACHE_WRITE_12H, 2),
     (Unit.IMAGE_IN, 1),
 )
-_APART = (Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT)  # no other price says anything of these
+_APART = (Unit.AUDIO_IN, Unit.CACHE_AUDIO, Unit.AUDIO_OUT, Unit.IMAGE_OUT)  # no other price says anything of these
 _TIER_KEYS = _RATE_KEYS | {"above"}
 _BAND_KEYS = _RATE_KEYS | {"tokens", "op"}
 _BLOCK_KEYS = _TIER_KEYS | {"from", "tiers", "note"}

@@ -31,6 +31,7 @@ _GENAI_UNITS = {
     "cache_write_mtok": "write",
     "cache_write_1h_mtok": "1h",
     "input_audio_mtok": "audio_in",
+    "cache_audio_read_mtok": "cache_audio",
     "output_audio_mtok": "audio_out",
     "input_image_mtok": "image_in",
     "input_video_mtok": "image_in",  # pictures in a row
@@ -51,6 +52,7 @@ _LITELLM_UNITS = {
     "cache_creation_input_token_cost_above_1hr": "1h",
     "cache_creation_input_token_cost_above_12hr": "12h",
     "input_cost_per_audio_token": "audio_in",
+    "cache_read_input_audio_token_cost": "cache_audio",
     "output_cost_per_audio_token": "audio_out",
     "input_cost_per_image_token": "image_in",
     "input_cost_per_video_token": "image_in",

@@ -11,7 +11,8 @@ from lockpin_core.price_sources import Cells, per_million
 
 type Tree = dict[str, Any]
 
-_ORDER = ("input", "output", "cache_read", "5m", "30m", "1h", "12h", "audio_in", "audio_out", "image_in", "image_out")
+_MEDIA = ("audio_in", "cache_audio", "audio_out", "image_in", "image_out")
+_ORDER = ("input", "output", "cache_read", "5m", "30m", "1h", "12h", *_MEDIA)
 LIFETIMES = ("5m", "30m", "1h", "12h")
 
 

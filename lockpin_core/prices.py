@@ -118,7 +118,9 @@ def _tier_most(model: Model, tier: Tier, ceiling: Ceiling, factor: Factor) -> in
 
 
 def _band_most(model: Model, band: Band, prompt: int, ceiling: Ceiling) -> int:
-    inward = prompt and _dearest(model, band.rates, ceiling.prompt_units | {Unit.CACHE_READ})
+    units = ceiling.prompt_units | {Unit.CACHE_READ}
+    units |= {Unit.CACHE_AUDIO} if Unit.AUDIO_IN in units else set()
+    inward = prompt and _dearest(model, band.rates, units)
     outward = ceiling.output and _dearest(model, band.rates, ceiling.output_units)
     return prompt * inward + ceiling.output * outward
 
@@ -128,6 +130,8 @@ def _dearest(model: Model, rates: Rates, units: Iterable[Unit]) -> int:
 
 
 def _rate(model: Model, rates: Rates, unit: Unit) -> int:
+    if unit is Unit.CACHE_AUDIO and unit not in rates:
+        unit = Unit.AUDIO_IN  # cached sound without a price of its own
     if unit not in rates:
         raise UnpricedError(f"{model.id} has no price for {unit.value}")
     return rates[unit]

@@ -15,6 +15,7 @@ class Unit(enum.StrEnum):
     CACHE_WRITE_1H = "cache_write_1h"
     CACHE_WRITE_30M = "cache_write_30m"
     CACHE_WRITE_12H = "cache_write_12h"
+    CACHE_AUDIO = "cache_audio"  # sound that was read from a cache
     AUDIO_IN = "audio_in"
     IMAGE_IN = "image_in"
     OUTPUT = "output"
@@ -30,7 +31,8 @@ class Unit(enum.StrEnum):
 
 
 CACHE_WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_12H)
-PROMPT_UNITS = frozenset({Unit.INPUT, Unit.CACHE_READ, *CACHE_WRITES, Unit.AUDIO_IN, Unit.IMAGE_IN})
+CACHE_READS = (Unit.CACHE_READ, Unit.CACHE_AUDIO)
+PROMPT_UNITS = frozenset({Unit.INPUT, *CACHE_READS, *CACHE_WRITES, Unit.AUDIO_IN, Unit.IMAGE_IN})
 OUTPUT_UNITS = frozenset({Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
 FEE_UNITS = frozenset(
     {

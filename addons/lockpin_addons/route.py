@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from mitmproxy import http
 
@@ -17,6 +17,7 @@ from lockpin_core.providers import Provider, Providers, canonical_host
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
+OVERRIDE_PARAMETERS = frozenset({"$httpmethod", "httpmethod", "x-http-method-override"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,16 @@ def _form_fault(request: http.Request, bound: Bound, named: Collection[str]) -> 
 
 
 def override_fault(request: http.Request, bound: Bound) -> Wrong | None:
-    """Find headers that would make a provider read another method than the one that is judged."""
+    """Find what would make a provider read another method than the one that is judged: a header, or Google's parameter.
+
+    Source of the parameter: the system parameters of Google's APIs, read 2026-11.
+    """
     for name, _ in request.headers.fields:
         if name.lower() in OVERRIDES:
             return Wrong(f"header {name.decode().lower()} is not allowed on a provider's host", bound)
+    named = parse_qsl(query_of(bound).partition("#")[0].removeprefix("?"), keep_blank_values=True)
+    if found := next((name for name, _ in named if name.lower() in OVERRIDE_PARAMETERS), None):
+        return Wrong(f"query parameter {found} is not allowed on a provider's host", bound)
     return None
 
 

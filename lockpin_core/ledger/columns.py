@@ -10,7 +10,7 @@ from lockpin_core.call import Call, Charge, Payers
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import CallNote
 from lockpin_core.money import Money
-from lockpin_core.usage import CACHE_WRITES, Unit, Usage, output_tokens, prompt_tokens
+from lockpin_core.usage import CACHE_READS, CACHE_WRITES, Usage, output_tokens, prompt_tokens
 
 FACT_NAMES = (
     *("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine"),
@@ -66,7 +66,7 @@ def charge_columns(charge: Charge, *, over: bool) -> dict[str, object]:
 
 def usage_columns(charge: Charge) -> dict[str, object]:
     """Give the usage and what served it."""
-    reads, writes = charge.usage.get(Unit.CACHE_READ, 0), _cache_writes(charge.usage)
+    reads, writes = sum(charge.usage.get(unit, 0) for unit in CACHE_READS), _cache_writes(charge.usage)
     return {
         "usage": encode(dict(charge.usage)), "input_tokens": prompt_tokens(charge.usage) - reads - writes,
         "cache_read_tokens": reads, "cache_write_tokens": writes, "output_tokens": output_tokens(charge.usage),

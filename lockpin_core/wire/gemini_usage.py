@@ -48,9 +48,10 @@ def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
     prompt, added = count(usage["promptTokenCount"]), count(usage.get("toolUsePromptTokenCount"))
     sound = min(_sound(usage), prompt)
     cached = min(count(usage.get("cachedContentTokenCount")), prompt)
-    cached -= min(cached, _cached_sound(usage, sound))
-    uncached = prompt - cached + added
-    audio_in = min(sound + _of(usage.get("toolUsePromptTokensDetails"), "AUDIO"), uncached)
+    kept = min(_of(usage.get("cacheTokensDetails"), "AUDIO"), sound, cached)
+    cached -= kept if usage.get("cacheTokensDetails") else min(cached, sound)  # unsaid: all of it may be sound
+    uncached = prompt - cached - kept + added
+    audio_in = min(sound - kept + _of(usage.get("toolUsePromptTokensDetails"), "AUDIO"), uncached)
     image_in = min(_uncached(usage, "IMAGE"), uncached - audio_in)
     output = _output(usage, prompt + added)
     audio_out = min(_made(usage, "AUDIO"), output)
@@ -58,6 +59,7 @@ def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
     return {
         Unit.INPUT: uncached - audio_in - image_in,
         Unit.CACHE_READ: cached,
+        Unit.CACHE_AUDIO: kept,
         Unit.AUDIO_IN: audio_in,
         Unit.IMAGE_IN: image_in,
         Unit.OUTPUT: output - audio_out - image_out,
@@ -78,9 +80,10 @@ def doubts(usage: dict[str, Any], units: dict[Unit, int], asked: Parsed | None) 
     answered, thoughts = _answered(usage), count(usage.get("thoughtsTokenCount"))
     output = sum(units[unit] for unit in (Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT))
     made = _unexplained(_made_details(usage), answered) + output - answered - thoughts
+    cached_sound = {Unit.CACHE_AUDIO} if Unit.AUDIO_IN in inward else set()
     found = [
         Doubt(Unit.INPUT, min(fresh, units[Unit.INPUT]), inward),
-        Doubt(Unit.CACHE_READ, min(kept, units[Unit.CACHE_READ]), inward & {Unit.AUDIO_IN}),
+        Doubt(Unit.CACHE_READ, min(kept, units[Unit.CACHE_READ]), frozenset(cached_sound)),
         Doubt(Unit.OUTPUT, min(made, units[Unit.OUTPUT]), outward),
     ]
     return tuple(doubt for doubt in found if doubt.tokens and doubt.units)
@@ -109,14 +112,8 @@ def _answered(usage: dict[str, Any]) -> int:
 
 
 def _sound(usage: dict[str, Any]) -> int:
-    """Count the prompt's sound, cached or not: what is cached of it costs more than cached text."""
+    """Count the prompt's sound, cached or not."""
     return max(_of(_prompt_details(usage), "AUDIO"), _of(usage.get("cacheTokensDetails"), "AUDIO"))
-
-
-def _cached_sound(usage: dict[str, Any], sound: int) -> int:
-    """Count the sound in what is cached; where nobody says, it may be all of it."""
-    details = usage.get("cacheTokensDetails")
-    return min(_of(details, "AUDIO"), sound) if details else sound
 
 
 def _uncached(usage: dict[str, Any], modality: str) -> int:

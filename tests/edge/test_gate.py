@@ -366,6 +366,20 @@ def test_method_overrides_and_upgrades_are_refused(rig):
     assert len(origin.calls()) == before
 
 
+@pytest.mark.parametrize(
+    "query", ["$httpMethod=POST", "a=b&%24httpmethod=POST", "$HTTPMETHOD", "%2524a&$httpMethod=#x"]
+)
+def test_a_method_override_in_the_query_is_refused(rig, query):
+    origin, _ = rig
+    before = len(origin.calls())
+
+    reply = exchange(rig, request_bytes(f"/v1/models?{query}", method="GET"))
+
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert b"query parameter $" in reply
+    assert len(origin.calls()) == before
+
+
 def test_smuggling_shapes_send_nothing_uncapped(rig):
     origin, _ = rig
     inner = request_bytes(limit=4720)

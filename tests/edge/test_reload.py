@@ -578,7 +578,9 @@ def test_a_call_sees_the_old_or_the_new_and_never_a_mixture(rig):
 
     assert set(seen) == {(1, 3), (2, 6)}
     assert len(seen) > 50
-    assert rig.origin.calls() == []
+    assert {call["path"] for call in rig.origin.calls()} <= {
+        "/v1/messages/count_tokens"
+    }  # free questions before a refusal
 
 
 def test_an_option_that_a_script_sets_is_applied(rig):

@@ -220,7 +220,7 @@ def test_a_waiting_call_is_refused_when_its_patience_is_over(tmp_path):
         assert (first.status, first.code, again.code) == (402, "budget_exceeded", "budget_exceeded")
         assert first.json["lockpin"]["transient"] is True
         assert took_s >= 1
-        assert took_again_s < 1  # the same call, refused for good a moment ago: it does not wait again
+        assert took_again_s >= 1  # only a final refusal takes the wait away, and this one may fit at any moment
         gate.touch()
         assert running_call.result(60).status == 200
         assert ask(rig.proxies[0], "t", 9000).status == 200  # but fits as soon as there is room

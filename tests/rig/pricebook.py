@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "pricing"
-RATES = ("input", "output", "cache_read", "audio_in", "audio_out", "image_in", "image_out")
+RATES = ("input", "output", "cache_read", "audio_in", "cache_audio", "audio_out", "image_in", "image_out")
 LIFETIMES = ("5m", "30m", "1h", "12h")
-PROMPT = ("input", "cache_read", *(f"cache_write_{life}" for life in LIFETIMES), "audio_in", "image_in")
+PROMPT = ("input", "cache_read", "cache_audio", *(f"cache_write_{life}" for life in LIFETIMES), "audio_in", "image_in")
 FEES = ("web_search", "search_prompt", "maps", "maps_prompt", "file_search", "code_session", "request")
 
 
@@ -103,7 +103,8 @@ def _rates(tree: Mapping) -> dict[str, Fraction]:
 
 
 def _filled(rates: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """Take the input's price for a missing cache or image price, and twice that for a long cache write."""
+    """Take the input's price for a missing cache or image price, twice that for a long write, and sound's for cached."""
     base = rates.get("input", Fraction(0))
     short = dict.fromkeys(("cache_read", "cache_write_5m", "cache_write_30m", "image_in"), base)
-    return short | dict.fromkeys(("cache_write_1h", "cache_write_12h"), 2 * base) | dict(rates)
+    sound = {"cache_audio": rates["audio_in"]} if "audio_in" in rates else {}
+    return sound | short | dict.fromkeys(("cache_write_1h", "cache_write_12h"), 2 * base) | dict(rates)

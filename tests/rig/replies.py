@@ -104,6 +104,7 @@ MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked
     "responses_background_polled": {"background": True},
     "responses_background_cancelled": {"background": True},
 }
+CACHED_SOUND = {"gemini_generate_cached_thoughts": 500}  # of `cache_read`, as its note says
 # A fee of a query has no bound in the request, and under a limit such a call is refused; without one it passes.
 UNBOUNDED = ("gemini_grounding_url_context",)
 UNITS = (
@@ -165,6 +166,7 @@ class Sample:
     def usages(self) -> dict[str, dict[str, int]]:
         """Give the disjoint units by model."""
         whole = self.expect.get("usage") or self.expect
+        whole = whole | {"cached_sound": CACHED_SOUND.get(self.name, 0)}
         return {
             model: units(usage, self.folder) for model, usage in self.meta.get("per_model", {self.model: whole}).items()
         }
@@ -184,6 +186,8 @@ def units(usage: dict, folder: str) -> dict[str, int]:
         apart = {} if inside else {unit: found[unit] for unit in ("audio_in", "image_in")}
         found |= {"audio_in": 0, "image_in": 0} | apart
         found["input"] -= sum(apart.values())
+    found["cache_audio"] = usage.get("cached_sound", 0)
+    found["cache_read"] -= found["cache_audio"]
     for kind, times in usage.get("server_tool_calls", {}).items():
         found |= dict.fromkeys(FEES.get(kind, ()), times)
     return {unit: count for unit, count in found.items() if count}
