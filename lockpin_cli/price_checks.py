@@ -161,7 +161,8 @@ def update(
 ) -> None:
     """Take newer prices from the price data packages that are installed. Nothing gets cheaper without --yes.
 
-    They are written beside the configuration, and a proxy takes them as it starts.
+    They are written to prices/ in the user's own configuration folder, for all projects, and a proxy takes them as it
+    starts.
 
     Example: lockpin prices update --dry-run
     """

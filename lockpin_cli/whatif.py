@@ -76,6 +76,9 @@ def whatif(
     start = None if since is None else instant(since, "--since", utc_now())
     budget = None if task_budget is None else amount(task_budget, "--task-budget")
     pairs = [_pair(text, "--limit") for text in limit or ()]
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise typer.BadParameter(f'"{twice}" has two limits; one is allowed', context, param_hint="--limit")
     sides = None if model is None else _pair(model, "--model")
     loaded = load_config(context, config)
     if sides is not None:

@@ -27,6 +27,7 @@ from lockpin_core.price_sources import (
     add_litellm,
     from_genai,
     genai_models,
+    litellm_facts,
     per_million,
 )
 from lockpin_core.price_tree import LIFETIMES, Tree, number, price_block
@@ -34,6 +35,7 @@ from lockpin_core.price_tree import LIFETIMES, Tree, number, price_block
 type Sources = dict[str, Facts]  # source → what it says
 
 _DATED = re.compile(r"(.+?)[-@](?:\d{4}-\d{2}-\d{2}|20\d{6})")
+UNREADABLE = "a source has something there that is no price or no number"
 _ZERO = "a price of zero that no source calls free"
 # What nobody's calls of are priced, whoever serves it.
 _LEFT_OUT = (("*grok-*multi-agent*", "the provider runs agents, each of which reads the prompt"),)
@@ -183,13 +185,15 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         if entry.get("litellm_provider") in said.get("names", ()) and entry.get("mode") in said.get("modes", ())
         if (name := _unprefixed(key, said.get("prefixes", ()))) is not None
     }
+    read = {name: litellm_facts(entry, overlay.write(name)) for name, entry in found.items()}
+    left_out |= {name: UNREADABLE for name, facts in read.items() if facts is None}
+    found = {name: entry for name, entry in found.items() if read[name] is not None}
     for name, entry in found.items():
         if (reason := overlay.left_out(name)) is not None:
             left_out.setdefault(name, reason)
             continue
-        facts = Facts()
-        add_litellm(facts, entry, overlay.write(name))
-        if not facts.cells:
+        facts = read[name]
+        if facts is None or not facts.cells:
             left_out.setdefault(name, _ZERO)
             continue
         home = _home(overlay.renamed(name), entry, known, found)

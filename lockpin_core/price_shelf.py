@@ -77,6 +77,7 @@ class Shelf(Mapping[str, Model]):
         self.provider = str(tree["provider"])
         self.file = file
         blocks = [models for each in (tree, newer or {}) if (models := each.get("models", {})) != {}]
+        self.newer = frozenset(_texts(file, newer["models"])) if newer and newer.get("models") else frozenset()
         self._texts: dict[str, str] = {}
         for models in blocks:
             self._texts |= _texts(file, models)

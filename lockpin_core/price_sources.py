@@ -19,8 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from lockpin_core.errors import PriceError
+
 GENAI, LITELLM, OVERLAY, SIBLING = "genai-prices", "litellm", "overlay", "sibling"
 _LITELLM_FILE = "litellm/model_prices_and_context_window_backup.json"
+_DEAREST = 10**9  # dollars per million: beyond it no price is meant
 _SIX = Decimal("0.000001")  # a price per million has six decimals: whole picodollars a unit
 
 _GENAI_UNITS = {
@@ -118,11 +121,17 @@ def installed(litellm: Path | None = None) -> Packages:
     genai = _read_genai()
     if genai is not None:
         versions[GENAI] = importlib.metadata.version(GENAI)
-    found = _litellm_file(litellm)
+    try:
+        found = _litellm_file(litellm)
+        entries = None if found is None else json.loads(found[0], parse_float=Decimal)
+    except (OSError, ValueError, RecursionError) as error:
+        raise PriceError(f"litellm's price file cannot be read ({type(error).__name__}); install it anew") from error
     if found is None:
         return Packages(genai, None, versions)
-    text, versions[LITELLM] = found
-    return Packages(genai, json.loads(text, parse_float=Decimal), versions)
+    if not isinstance(entries, dict) or not entries:
+        raise PriceError("litellm's price file has no entries; install it anew")
+    versions[LITELLM] = found[1]
+    return Packages(genai, {key: entry for key, entry in entries.items() if isinstance(entry, dict)}, versions)
 
 
 def _read_genai() -> Sequence[Any] | None:
@@ -247,6 +256,16 @@ def _dearer(first: Cells, second: Cells) -> Cells:
     return {cell: max(first.get(cell, Decimal(0)), second.get(cell, Decimal(0))) for cell in {**first, **second}}
 
 
+def litellm_facts(entry: Mapping[str, Any], write: Sequence[str]) -> Facts | None:
+    """Read one of litellm's entries; None: something in it is not what it should be."""
+    facts = Facts()
+    try:
+        add_litellm(facts, entry, write)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None
+    return facts
+
+
 def add_litellm(facts: Facts, entry: Mapping[str, Any], write: Sequence[str]) -> None:
     """Add one of litellm's entries; of several for one model the dearer counts."""
     for cell, price in _litellm_cells(entry, write):
@@ -279,7 +298,9 @@ def _units(unit: str, write: Sequence[str]) -> Sequence[str]:
 
 
 def _per_token(value: Any) -> Decimal:
-    return per_million(Decimal(value) * 1_000_000)
+    if isinstance(value, bool) or not 0 <= (price := Decimal(value) * 1_000_000) <= _DEAREST:
+        raise ValueError(f"{value!r} is no price")
+    return per_million(price)
 
 
 def _litellm_fees(entry: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:

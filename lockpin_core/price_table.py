@@ -20,6 +20,7 @@ from lockpin_core.price_names import nearest
 from lockpin_core.price_shelf import Model, Shelf, TermRules, joined, model_of, undated
 from lockpin_core.providers import read_files
 
+_BACK = "removing the file takes the shipped prices back"
 __all__ = ["Model", "PriceTable", "TermRules"]
 
 
@@ -50,9 +51,9 @@ class PriceTable:
         """
         shelves: dict[str, Shelf] = {}
         sellers: dict[str, Sequence[str]] = {}
-        newer = dict(read_files(updates)) if updates is not None and any(updates.glob("*.yaml")) else {}
+        newer = _updates(updates) if updates is not None else {}
         for file, tree in read_files(folder):
-            shelf = shelves[str(tree["provider"])] = Shelf(file, tree, newer.get(file))
+            shelf = shelves[str(tree["provider"])] = _shelf(file, tree, newer.get(file), updates)
             sellers[shelf.provider] = _sellers(file, tree)
         user = {key: read_entry(f"pricing.{key}", value) for key, value in (user_pricing or {}).items()}
         checked = [shelf.checked for shelf in shelves.values() if shelf.checked is not None]
@@ -225,3 +226,24 @@ def _sellers(file: str, tree: Mapping[str, object]) -> Sequence[str]:
     if not isinstance(listed, list):
         raise PriceError(f"{file}: prices_from is {listed!r}; a list of providers is allowed")
     return tuple(str(name) for name in listed)
+
+
+def _updates(folder: Path) -> dict[str, Mapping[str, object]]:
+    try:
+        return dict(read_files(folder)) if any(folder.glob("*.yaml")) else {}
+    except PriceError as error:
+        raise PriceError(f"{folder}: {error}; {_BACK}") from error
+
+
+def _shelf(file: str, tree: Mapping[str, object], newer: Mapping[str, object] | None, folder: Path | None) -> Shelf:
+    """Index a file and read all that is laid over it, so that a fault there is known before the first call."""
+    plain = Shelf(file, tree)
+    if newer is None:
+        return plain
+    try:
+        shelf = Shelf(file, tree, newer)
+        for key in shelf.newer:
+            shelf.entry(key)
+    except PriceError as error:
+        raise PriceError(f"{folder}: {error}; {_BACK}") from error
+    return shelf

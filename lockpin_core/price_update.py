@@ -8,6 +8,7 @@ stay for old receipts: what is taken begins on the day it was taken. Nothing get
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as extra
@@ -16,16 +17,19 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from lockpin_core.price_merge import Overlay, merged
+from lockpin_core.errors import PriceError
+from lockpin_core.price_entry import read_entry
+from lockpin_core.price_merge import UNREADABLE, Overlay, merged
 from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed
 from lockpin_core.price_table import PriceTable
 from lockpin_core.price_tree import Tree, number, write_models
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import read_yaml
 
-type Kind = Literal["dearer", "cheaper", "new", "gone"]
+type Kind = Literal["dearer", "cheaper", "new", "gone", "unreadable"]
 type Flat = dict[str, str]  # a price or fact in words ("priority input above 272000") → its value
 
+_LONGEST = 160  # characters of a fault that are shown
 _FACTS = ("context_tokens", "max_output_tokens", "image_tokens")
 _GROUPS = ("geo", "speeds", "fees")
 _LIFETIMES = {"5m", "30m", "1h", "12h"}
@@ -86,8 +90,13 @@ def changes(table: PriceTable, sources: Packages | None = None, *, today: date) 
     is_part = not packages.is_whole()
     found: list[Change] = []
     for provider in sorted(news):
+        odd = sorted(model for model, reason in fresh[provider].left_out.items() if reason == UNREADABLE)
+        found += [Change(provider, model, UNREADABLE, None, None, "unreadable") for model in odd]
         for model in sorted({*olds[provider], *news[provider]}):
             old, new = olds[provider].get(model), news[provider].get(model)
+            if new is not None and (fault := _fault(provider, model, new)) is not None:
+                found.append(Change(provider, model, fault, None, None, "unreadable"))
+                continue
             if old is not None and new is not None and old.get("same_as") != new.get("same_as"):
                 old, new = _resolved(old, olds), _resolved(new, news)
             if (new is not None or not is_part) and not _is_known(old, packages):
@@ -106,8 +115,14 @@ def apply(changes: Sequence[Change], folder: Path, *, lower: bool = False) -> in
     for update in updates.values():
         if update.new is not None:
             taken.setdefault(update.provider, {})[update.model] = _entry(update, lower=lower)
-    for provider, entries in taken.items():
-        _write(folder, provider, entries)
+    texts = {f"{provider}.yaml": _text(folder, provider, entries) for provider, entries in taken.items()}
+    _prove(folder, texts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            _write(folder / name, text)
+    except OSError as error:
+        raise PriceError(f"newer prices cannot be written to {folder}: {error.strerror}") from error
     return sum(map(len, taken.values()))
 
 
@@ -131,14 +146,39 @@ def _on_day(overlay: Overlay, day: date) -> Overlay:
     return Overlay(overlay.provider, {**overlay.tree, "checked": day.isoformat()})
 
 
-def _write(folder: Path, provider: str, entries: Mapping[str, Tree]) -> None:
-    """Write one file whole, and put it in place at once."""
+def _fault(provider: str, model: str, entry: Tree) -> str | None:
+    """Say what a price file must not have of an entry."""
+    try:
+        read_entry(f"{provider}: {model}", entry)
+    except PriceError as error:
+        return str(error)[:_LONGEST]
+    return None
+
+
+def _prove(folder: Path, texts: Mapping[str, str]) -> None:
+    """Load the table that would be, so that nothing is written that cannot be read again. Raises PriceError."""
+    with tempfile.TemporaryDirectory() as trial:
+        before = {path.name: path.read_text("utf-8") for path in folder.glob("*.yaml")}
+        for name, text in {**before, **texts}.items():
+            (Path(trial) / name).write_text(text, "utf-8")
+        try:
+            PriceTable.load(shipped_dir(), updates=Path(trial))
+        except PriceError as error:
+            words = str(error).removeprefix(f"{trial}: ").split("; removing", 1)[0]
+            raise PriceError(f"the newer prices do not fit together, so nothing was written: {words}") from error
+
+
+def _text(folder: Path, provider: str, entries: Mapping[str, Tree]) -> str:
+    """Write one file with what it had before."""
     path = folder / f"{provider}.yaml"
     before: Any = read_yaml(path.name, path.read_text("utf-8")) if path.exists() else {}
     models = {**(before.get("models") or {}), **entries}
     text = "# Later prices than the shipped ones, from `lockpin prices update`. Removing this file takes them back.\n"
-    text += f"provider: {provider}\nmodels:\n{write_models(dict(sorted(models.items())), in_lines=True)}"
-    folder.mkdir(parents=True, exist_ok=True)
+    return text + f"provider: {provider}\nmodels:\n{write_models(dict(sorted(models.items())), in_lines=True)}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole, and put it in place at once."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)

@@ -78,7 +78,11 @@ class Desk:
         return self.lockpin("run", "--port", str(self.port), *words, **more)
 
     def begin(self, *words: str) -> subprocess.Popen:
-        """Start a run in a session of its own, and wait until its command is there."""
+        """Start a run in a session of its own, and wait until its command is there.
+
+        Tests that run in a shell's background ignore SIGINT, and what they start would too.
+        """
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
             self.command("run", "--port", str(self.port), *words), cwd=self.home, env=self.environment(),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -48,3 +48,10 @@ def test_calls_at_another_models_prices(lockpin, ledger, home):
 def test_nothing_to_replay_is_said(lockpin):
     assert lockpin("whatif", "--task-budget", "1").stdout.splitlines()[0] == "no calls that such limits count"
     assert lockpin("whatif", "--model", "a=claude-opus-4-5").stdout.startswith("no charged calls of such a model")
+
+
+def test_two_limits_for_one_budget_are_wrong_use(lockpin):
+    done = lockpin("whatif", "--limit", "daily=1", "--limit", "daily=2")
+
+    assert done.returncode == 2
+    assert '"daily" has two limits; one is allowed' in done.stderr

@@ -20,6 +20,7 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
+from lockpin_core.errors import PriceError
 from lockpin_core.price_sources import GENAI, LITELLM, Facts, add_litellm, from_genai, installed
 
 TODAY = date(2026, 11, 29)
@@ -202,3 +203,15 @@ def test_litellms_prices_are_read_from_a_file_or_a_wheel(tmp_path: Path, form):
     assert found.versions[LITELLM] == ("file" if form == "json" else "1.2.3")
     assert GENAI in found.versions
     assert found.is_whole()
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 200_000, b"[]", b"{}", None])
+def test_price_file_that_cannot_be_read_is_one_line(tmp_path, data):
+    file = tmp_path / "prices.json"
+    if data is None:
+        file.mkdir()
+    else:
+        file.write_bytes(data)
+
+    with pytest.raises(PriceError, match=r"litellm's price file .*; install it anew"):
+        installed(file)

@@ -16,6 +16,7 @@ from genai_prices.types import (
 )
 
 from lockpin_core.call import Terms
+from lockpin_core.errors import PriceError
 from lockpin_core.money import Money
 from lockpin_core.price_sources import Packages
 from lockpin_core.price_update import apply, changes
@@ -223,3 +224,59 @@ def test_whatever_is_taken_can_be_read_again(tmp_path: Path, lower: bool):
 
     assert len(table.models("deepseek")) == len(TABLE.models("deepseek"))
     assert all(million(table, NOW, name=name) == "9" for name in table.shipped["deepseek"])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *(
+            {"input_cost_per_token": value}
+            for value in (float("nan"), float("inf"), D("1e300"), "abc", [1], True, -1, 9000)
+        ),
+        *({"max_input_tokens": value} for value in ("abc", [1], D("1e40"))),
+        {"search_context_cost_per_query": [1]},
+        {"tiered_pricing": [{"range": [], "input_cost_per_token": D("1e-6")}]},
+    ],
+)
+def test_what_is_no_price_is_named_and_nothing_of_its_model_is_taken(tmp_path: Path, odd: dict):
+    entry = {"litellm_provider": "deepseek", "mode": "chat", "input_cost_per_token": D("1e-6"),
+             "output_cost_per_token": D("2e-6"), "max_input_tokens": 1000, "max_output_tokens": 100}  # fmt: skip
+    news = packages(model("deepseek-v4-pro", pro("9")), litellm={"deepseek/deepseek-x": entry | odd})
+
+    rows = found(news, "deepseek-x")
+    every = changes(TABLE, news, today=TODAY)
+    apply([change for change in every if change.kind != "gone"], tmp_path)
+
+    assert [(change.kind, change.update) for change in rows] == [("unreadable", None)]
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+    assert table.find("deepseek", "deepseek-x") is None
+    assert million(table, NOW) == "9"  # the rest is taken
+    assert found(packages(litellm={"deepseek/deepseek-x": entry}), "deepseek-x")[0].kind == "new"  # without the oddity
+
+
+def test_prices_that_do_not_fit_together_are_not_written(tmp_path: Path):
+    clash = model("deepseek-x", pro("9"))
+    clash.match = ClauseEquals("deepseek-v4-pro")
+    twin = Packages([Provider("deepseek", "P", "x", models=[clash])], {}, packages().versions)
+
+    with pytest.raises(PriceError, match=r"nothing was written: deepseek\.yaml: deepseek-v4-pro is both a model"):
+        apply(found(twin, "deepseek-x"), tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["models: [", "provider: deepseek\nmodels:\n  deepseek-x: {input: '-1'}\n"])
+def test_later_prices_that_cannot_be_read_are_known_at_once_with_the_way_back(tmp_path: Path, text: str):
+    (tmp_path / "deepseek.yaml").write_text(text)
+
+    with pytest.raises(
+        PriceError, match=rf"(?s){tmp_path}: deepseek\.yaml.*; removing the file takes the shipped prices back"
+    ):
+        PriceTable.load(shipped_dir(), updates=tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path):
+    (tmp_path / "prices").write_text("")
+
+    with pytest.raises(PriceError, match="cannot be written to "):
+        apply(found(packages(model("deepseek-v4-pro", pro("9")))), tmp_path / "prices")
