@@ -78,7 +78,7 @@ def _over_stream(target: Target, megabytes: int) -> Line:
 def _read_stream(connection: socket.socket) -> int:
     """Read to the end of a chunked reply; give its size."""
     size, tail = 0, b""
-    while not tail.endswith(b"0\r\n\r\n"):
+    while not tail.endswith(b"\r\n0\r\n\r\n"):  # a header may end in 0 too
         data = connection.recv(1 << 18)
         assert data, f"the stream broke off after {size} bytes: {tail!r}"
         size += len(data)

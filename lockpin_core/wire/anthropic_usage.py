@@ -14,7 +14,6 @@ metrics (`amazon-bedrock-invocationMetrics`), read 2026-11.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +31,8 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
 _INPUT_SIDE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -268,27 +268,13 @@ class MessageScanner:
         return message.reading()
 
 
-class MessageStreamScanner:
+class MessageStreamScanner(EventsScanner[_Message]):
     """Reads a reply that is a stream of events."""
 
-    __slots__ = ("_message", "_sse")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._message, self._sse = _new(asked), SseReader()
-
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the stream."""
-        for event in self._sse.feed(chunk):
-            _take(self._message, event)
-
-    def result(self) -> Reading:
-        """Say what is known now; an unfinished event counts if it can be read."""
-        pending = self._sse.pending()
-        if pending is None:
-            return self._message.reading()
-        message = copy.deepcopy(self._message)
-        _take(message, pending)
-        return message.reading()
+        super().__init__(_new(asked), _take)
 
 
 def _take(message: _Message, event: Event) -> None:

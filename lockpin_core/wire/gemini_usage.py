@@ -10,7 +10,6 @@ grounding and streaming, and Vertex AI's of the same names, read 2026-11.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +28,8 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.sse import Event
 
 MAPS_FEES = frozenset({Unit.MAPS, Unit.MAPS_PROMPT})
 SEARCH_FEES = frozenset({Unit.WEB_SEARCH, Unit.SEARCH_PROMPT})
@@ -339,27 +339,13 @@ class AnswerScanner:
         return answer.reading()
 
 
-class AnswerStreamScanner:
+class AnswerStreamScanner(EventsScanner[_Answer]):
     """Reads a reply that is a stream of events."""
 
-    __slots__ = ("_answer", "_sse")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._answer, self._sse = _new(asked), SseReader(bare=True)
-
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the stream."""
-        for event in self._sse.feed(chunk):
-            _take(self._answer, event)
-
-    def result(self) -> Reading:
-        """Say what is known now; an unfinished event counts if it can be read."""
-        pending = self._sse.pending()
-        if pending is None:
-            return self._answer.reading()
-        answer = copy.deepcopy(self._answer)
-        _take(answer, pending)
-        return answer.reading()
+        super().__init__(_new(asked), _take, bare=True)
 
 
 class AnswerArrayScanner:

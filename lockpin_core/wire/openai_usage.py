@@ -8,7 +8,6 @@ repeat and never add up. Sources: OpenAI's Chat Completions reference, `usage` o
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,8 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
 _INSIDE = ("prompt_tokens_details", "input_tokens_details", "prompt_token_details", "input_token_details")
@@ -316,27 +316,13 @@ class ChatScanner:
         return chat.reading()
 
 
-class ChatStreamScanner:
+class ChatStreamScanner(EventsScanner[_Chat]):
     """Reads a reply that is a stream of chunks."""
 
-    __slots__ = ("_chat", "_sse")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._chat, self._sse = _new(asked), SseReader()
-
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the stream."""
-        for event in self._sse.feed(chunk):
-            _take(self._chat, event)
-
-    def result(self) -> Reading:
-        """Say what is known now; an unfinished event counts if it can be read."""
-        pending = self._sse.pending()
-        if pending is None:
-            return self._chat.reading()
-        chat = copy.deepcopy(self._chat)
-        _take(chat, pending)
-        return chat.reading()
+        super().__init__(_new(asked), _take)
 
 
 def _take(chat: _Chat, event: Event) -> None:

@@ -8,7 +8,6 @@ Sources: OpenAI's Responses reference and SDK (`usage`, `tool_usage`, `svg_usage
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,8 @@ from lockpin_core.wire.replies import (
     word,
 )
 from lockpin_core.wire.responses_tools import session_gb
-from lockpin_core.wire.sse import Event, SseReader
+from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
 _ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
@@ -264,32 +264,18 @@ class ResponsesScanner:
         return response.reading()
 
 
-class ResponsesStreamScanner:
+class ResponsesStreamScanner(EventsScanner[_Response]):
     """Reads a reply that is a stream of events."""
 
-    __slots__ = ("_response", "_sse")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._response, self._sse = _new(asked), SseReader()
-
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the stream."""
-        for event in self._sse.feed(chunk):
-            _take(self._response, event)
+        super().__init__(_new(asked), _take)
 
     @property
     def has_ended(self) -> bool:
         """Say whether the terminal event was seen, though the connection may stay open."""
-        return self._response.ended
-
-    def result(self) -> Reading:
-        """Say what is known now; an unfinished event counts if it can be read."""
-        pending = self._sse.pending()
-        if pending is None:
-            return self._response.reading()
-        response = copy.deepcopy(self._response)
-        _take(response, pending)
-        return response.reading()
+        return self._answer.ended
 
 
 def _take(response: _Response, event: Event) -> None:

@@ -18,6 +18,7 @@ import sdks
 from processes import DATA, until
 
 USD_PER_MTOK = {
+    "cache_audio": "0.4",
     "input": "2", "cache_read": "0.3", "cache_write_30m": "2.7", "cache_write_12h": "4.1", "output": "11",
     "audio_in": "5", "image_in": "3", "image_out": "31",
 }  # fmt: skip
@@ -38,6 +39,7 @@ MODELS = {  # of samples that name none
     "code_assist": "gemini-3.8-flash",
     "openai_responses": "gpt-6.1-sol",
 }
+CACHED_SOUND = {"gemini_generate_cached_thoughts": 500}  # of `cache_read`, as its note says
 LIMIT = 6000
 
 
@@ -92,6 +94,8 @@ class Sample:
         found = {unit: stated.get(unit, 0) for unit in USD_PER_MTOK} | {"input": stated["input_uncached"]}
         if self.wire in ("gemini", "code_assist"):  # there they are inside the uncached input
             found["input"] -= found["audio_in"] + found["image_in"]
+        found["cache_audio"] = CACHED_SOUND.get(self.name, 0)
+        found["cache_read"] -= found["cache_audio"]
         for tool, calls in stated["server_tool_calls"].items():
             if tool in TOOLS:
                 found[TOOLS[tool]] = calls
