@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -32,14 +34,48 @@ class Found:
     answer: Held | Short | Closed
 
 
+class Waits:
+    """For how long calls have waited for room, by call: each until somebody says that it is decided."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._before: dict[str, timedelta] = {}
+        self._since: dict[str, datetime] = {}
+
+    @contextlib.contextmanager
+    def counting(self, call_id: str) -> Iterator[None]:
+        """Count the time that a block takes."""
+        self._since[call_id] = self._clock()
+        try:
+            yield
+        finally:
+            self._before[call_id] = self._so_far(call_id)
+            self._since.pop(call_id, None)
+
+    def waited_ms(self, call_id: str) -> int:
+        """Give what a call has waited so far, in whole milliseconds; 0: it has not, or was forgotten."""
+        return self._so_far(call_id) // timedelta(milliseconds=1)
+
+    def forget(self, call_id: str) -> None:
+        """Drop what is known of a call, which is decided."""
+        self._before.pop(call_id, None)
+
+    def _so_far(self, call_id: str) -> timedelta:
+        before, since = self._before.get(call_id, _NO_TIME), self._since.get(call_id)
+        return before if since is None else before + max(self._clock() - since, _NO_TIME)  # a clock may step back
+
+
+_NO_TIME = timedelta(0)
+
+
 class Seeker:
-    """Tries a call as it is, then counted, later, smaller."""
+    """Tries a call as it is, then counted, later, smaller. `waits` knows for how long the calls under way waited."""
 
     def __init__(
         self, config: Config, ledger: Ledger, counts: Counts, latch: Latch, *, rules: Rules, clock: Clock
     ) -> None:
         self._config, self._ledger, self._counts, self._latch = config, ledger, counts, latch
-        self._rules, self._clock = rules, clock
+        self._rules, self._clock, self.waits = rules, clock, Waits(clock)
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
@@ -54,6 +90,7 @@ class Seeker:
             answer = await self._ask(call)
         if isinstance(answer, Short) and _may_pass(answer, call) and (wait := self._wait(priced, digest, began)):
             answer, has_waited = await self._ask(call, wait=wait), True
+            call = replace(call, waited_ms=call.waited_ms + self.waits.waited_ms(call.id))
         if isinstance(answer, Short):
             lower = _Lower(priced, call, self._config.fit.floor)
             answer = await self._lowered(lower, answer, digest, began, has_waited=has_waited)
@@ -85,7 +122,7 @@ class Seeker:
         client = client_of(priced.incoming.headers)
         left = began + timedelta(seconds=client.patience_s) - self._clock()
         patience = min(timedelta(milliseconds=self._config.queue_wait_ms), left)
-        return Wait(patience) if patience > timedelta(0) else None
+        return Wait(patience) if patience > _NO_TIME else None
 
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""
@@ -100,19 +137,19 @@ class Seeker:
         self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False
     ) -> Held | Short | Closed:
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
-        holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn)
-        try:
-            return await answer_of(holding)
-        except LedgerUnavailable:
-            raise
-        except BaseException as error:
-            self._ledger.cancel(call.id)
-            if failed_by(holding, error):
-                what = str(error) if isinstance(error, LockpinError) else type(error).__name__
-                raise Refused(
-                    "reserve_failed", f"the amount could not be held ({what}); the call was not sent", model=call.model
-                ) from error
-            raise
+        with contextlib.nullcontext() if wait is None else self.waits.counting(call.id):
+            holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn)
+            try:
+                return await answer_of(holding)
+            except LedgerUnavailable:
+                raise
+            except BaseException as error:
+                self._ledger.cancel(call.id)
+                if failed_by(holding, error):
+                    what = str(error) if isinstance(error, LockpinError) else type(error).__name__
+                    words = f"the amount could not be held ({what}); the call was not sent"
+                    raise Refused("reserve_failed", words, model=call.model) from error
+                raise
 
 
 _MOST_TOOL_CALLS = 32  # a limit that is lowered begins to be tried just below

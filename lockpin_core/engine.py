@@ -111,6 +111,8 @@ class Engine(Settler):
         except LedgerUnavailable as error:
             fault = f"{error}; without it no limit can be kept, so the call was not sent"
             return self.refuse(incoming, refusal("ledger_unavailable", fault), wire)
+        finally:
+            self._seeker.waits.forget(incoming.id)
 
     async def in_force(self, machine: str) -> tuple[Standing, ...]:
         """Show the accounts of a machine and the default task, with the limits in force for them."""
@@ -245,17 +247,21 @@ class Engine(Settler):
         """Write a refusal's row (unless told not to) and give its reply in the shape of the wire that was called."""
         if wire is None and isinstance(route := incoming.provider.route(incoming.method, incoming.path), Metered):
             wire = wire_named(route.wire)
+        waited_ms = self._seeker.waits.waited_ms(incoming.id)
         if write:
-            self._ledger.refuse(self._note(incoming, words.code, wire, model), words)
+            note = self._note(incoming, words.code, wire, model)
+            self._ledger.refuse(replace(note, waited_ms=waited_ms), words)
         facts = ReceiptFacts(
             incoming.id, self._clock(), "refused", incoming.payers.task, incoming.provider.name, model,
-            code=words.code, budgets=short.standings if short else (),
+            code=words.code, waited_ms=waited_ms, budgets=short.standings if short else (),
         )  # fmt: skip
         body: dict[str, object] = {"code": words.code, "task": incoming.payers.task, **words.detail}
         body |= {"call": incoming.id, "receipt": receipt(facts)}
         shape, client = incoming.provider.error_shape, client_of(incoming.headers)
         reply = put(words, body, wire, shape=shape, setting=self._config.refusal, client=client)
         headers = {**reply.headers, "X-Lockpin-Call": incoming.id}
+        if waited_ms:
+            headers["X-Lockpin-Waited-Ms"] = str(waited_ms)
         standings = short.standings if short else ()
         return Answered(Reply(reply.status, headers, reply.body), words.code, standings)
 

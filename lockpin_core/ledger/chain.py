@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("tier", "estimated", "over_hold", "priced", *_RESOLUTION),
     ),
     "void": _RESOLUTION,
-    "refusal": ("call", "code", "wire", "path", "streamed", "count", "data", *_PAYERS, *_WHAT),
+    "refusal": ("call", "code", "wire", "path", "streamed", "waited_ms", "count", "data", *_PAYERS, *_WHAT),
     "uncapped": ("call", "code", "wire", "path", "streamed", "data", *_PAYERS, *_WHAT),
     "correction": (
         *("code", "usage", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"),

@@ -78,7 +78,7 @@ def note_columns(note: CallNote) -> dict[str, object]:
     """Give what the rows of refused and uncapped calls carry."""
     return payer_columns(note.payers) | {
         "call": note.id, "provider": note.provider, "host": note.host, "model": note.model, "client": note.client,
-        "path": note.path, "wire": note.wire, "streamed": int(note.streamed),
+        "path": note.path, "wire": note.wire, "streamed": int(note.streamed), "waited_ms": note.waited_ms or None,
     }  # fmt: skip
 
 

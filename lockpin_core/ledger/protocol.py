@@ -116,6 +116,7 @@ class CallNote:
     path: str = ""  # canonical path without query
     wire: str = ""
     streamed: bool = False
+    waited_ms: int = 0  # for room, before it was refused
     detail: Mapping[str, object] = field(default_factory=dict)  # JSON-ready; never text of a body
 
 

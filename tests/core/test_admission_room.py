@@ -1,6 +1,7 @@
 """The search for room, step by step, against a ledger that answers as it is told to and remembers what it was asked."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from desks import Desk, body, config
 from lockpin_core.admission import Priced, limit_to_set
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
-from lockpin_core.admission_room import Found, Seeker
+from lockpin_core.admission_room import Found, Seeker, Waits
 from lockpin_core.call import Call
 from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
 from lockpin_core.money import Money
@@ -37,8 +38,11 @@ class Scripted:
 
     answers: list
     asked: list[tuple[Call, str | Wait]]
+    pass_by: Callable[[timedelta], None] | None = None  # told how long a call waits; None: no time
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+        if wait is not None and self.pass_by is not None:
+            self.pass_by(wait.patience)
         last = "out of turn" if smaller is None else LAST
         self.asked.append((call, last if out_of_turn else wait or (PLAIN if smaller is None else LOWER)))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -336,3 +340,36 @@ def test_a_large_body_is_known_again_too():
     search(large)
 
     assert search.ledger.steps == [PLAIN, seconds(30), LAST, PLAIN, LOWER]
+
+
+def test_a_wait_counts_for_whatever_becomes_of_the_call():
+    """It waits for all of its thirty seconds, then goes smaller; `Asking` leaves it seventy cents."""
+    wide = nouns.standing(nouns.TASK, limit="5", held="4.3")
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Asking([Short(desks.NOW, (wide,), (wide,))], [])
+    search.ledger.pass_by = lambda patience: search.clock.__setitem__(0, search.clock[0] + patience)
+
+    found = search(messages(limit=None))
+
+    assert (found.answer.call.output_limit, found.answer.call.waited_ms) == (7000, 30_000)
+    assert search.seeker.waits.waited_ms(found.call.id) == 30_000
+
+
+def test_what_a_call_waited_is_added_up_while_it_waits_and_until_it_is_decided():
+    clock = [desks.NOW]
+    waits = Waits(lambda: clock[0])
+
+    def later(step_s: float) -> int:
+        clock[0] += seconds(step_s)
+        return waits.waited_ms("c1")
+
+    with waits.counting("c1"):
+        seen = [later(1.5), later(0.25)]
+    seen.append(later(9))
+    with waits.counting("c1"):
+        seen += [later(2), later(-60)]  # a clock that is set back takes nothing away
+    seen.append(later(1))
+    waits.forget("c1")
+
+    assert seen == [1500, 1750, 1750, 3750, 1750, 1750]
+    assert waits.waited_ms("c1") == waits.waited_ms("c2") == 0

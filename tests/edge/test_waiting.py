@@ -66,11 +66,27 @@ class Rig:
         until(lambda: self.rows("SELECT 1 FROM open_holds"))
         return call, gate
 
+    def waited_ms(self, answer: client.Answer) -> int:
+        """Give how long a refused call waited: its receipt says what its row does."""
+        told = answer.json["lockpin"]
+        (row,) = until(
+            lambda: self.rows("SELECT waited_ms FROM rows WHERE kind = 'refusal' AND call = ?", told["call"])
+        )
+        assert told["receipt"]["waited_ms"] == int(answer.headers.get(WAITED, 0)) == (row["waited_ms"] or 0)
+        return row["waited_ms"] or 0
+
     def assert_true_books(self) -> None:
         """Let the program itself recompute every account, and that none passed its limit at any time."""
         until(lambda: not self.rows("SELECT 1 FROM open_holds"))
         assert not self.tickets()
         assert verify(self.ledger).wrong is None
+
+    def run(self, *told: str) -> None:
+        """Run a command in a process of its own."""
+        settings = self.proxies[0].home / "lockpin.yaml"
+        command = [sys.executable, "-m", "lockpin_cli.main", *told, "--config", str(settings)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=processes.ROOT, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
 
     def close(self) -> None:
         """Let everybody end, also those whom a failed test has left behind."""
@@ -220,6 +236,8 @@ def test_a_waiting_call_is_refused_when_its_patience_is_over(tmp_path):
         assert (first.status, first.code, again.code) == (402, "budget_exceeded", "budget_exceeded")
         assert first.json["lockpin"]["transient"] is True
         assert took_s >= 1
+        for answer, most_s in ((first, took_s), (again, took_again_s)):
+            assert 1000 <= rig.waited_ms(answer) <= most_s * 1000
         assert took_again_s >= 1  # only a final refusal takes the wait away, and this one may fit at any moment
         gate.touch()
         assert running_call.result(60).status == 200
@@ -236,7 +254,24 @@ def test_spent_money_in_the_way_refuses_at_once(tmp_path):
 
         assert (answer.code, answer.json["lockpin"]["transient"]) == ("budget_exceeded", False)
         assert time.monotonic() - began < 10
+        assert (rig.waited_ms(answer), WAITED in answer.headers) == (0, False)
         assert ask(rig.proxies[0], "t", 8000).status == 200
+
+
+def test_a_task_that_is_closed_refuses_those_who_wait_and_says_for_how_long_they_did(tmp_path):
+    with running(tmp_path, "up", waits=("60s",)) as rig:
+        running_call, gate = rig.hold_half()
+        large = rig.pool.submit(ask, rig.proxies[0], "t", 9000)
+        until(rig.tickets)
+
+        rig.run("task", "close", "t")
+
+        answer = large.result(30)
+        assert (answer.status, answer.code) == (402, "task_closed")
+        assert 0 < rig.waited_ms(answer) < 60_000
+        gate.touch()
+        assert running_call.result(60).status == 200
+        rig.assert_true_books()
 
 
 def test_a_raise_lets_those_in_who_wait(tmp_path):
@@ -246,18 +281,8 @@ def test_a_raise_lets_those_in_who_wait(tmp_path):
         large = rig.pool.submit(ask, rig.proxies[0], "t", 9000)
         until(rig.tickets)
 
-        told = ["budget", "raise", "task", "--key", "task:t", "--by", "1"]
-        command = [
-            sys.executable,
-            "-m",
-            "lockpin_cli.main",
-            *told,
-            "--config",
-            str(rig.proxies[0].home / "lockpin.yaml"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=processes.ROOT, timeout=60, check=False)
+        rig.run("budget", "raise", "task", "--key", "task:t", "--by", "1")
 
-        assert done.returncode == 0, done.stderr
         assert large.result(30).status == 200
         assert not running_call.done()
         gate.touch()
@@ -303,6 +328,7 @@ def test_a_proxy_that_stops_sends_those_who_wait_away_at_once(kind, tmp_path):
 
         answer = waiting.result(15)
         assert (answer.status, answer.code) == (503, "reserve_failed")
+        assert 0 < rig.waited_ms(answer) < 24_000
         assert not running_call.done()
         gate.touch()
         assert running_call.result(15).status == 200
