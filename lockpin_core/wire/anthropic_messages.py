@@ -17,7 +17,7 @@ from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScann
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
-from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
+from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
@@ -105,8 +105,7 @@ class AnthropicMessages(Wire):
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.type` of an error body."""
-        found = read_object(body)
-        return None if found is None else error_type(found.get("error"), "type")
+        return stated_error(body, "type")
 
     def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
         """Put a refusal into the Messages error shape."""

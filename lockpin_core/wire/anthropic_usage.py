@@ -21,7 +21,6 @@ from lockpin_core.call import Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
-    WholeBody,
     count,
     error_type,
     json_bytes,
@@ -31,7 +30,7 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.scanners import BodyScanner, EventsScanner
 from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
@@ -75,7 +74,6 @@ class _Message:
     delivered: bool = False
     thinking: bool = False
     lost: bool = False  # an event was too long to be read
-    readable: bool = True
 
     def open(self, message: dict[str, Any]) -> None:
         """Take the message object: of the first event, or the whole reply."""
@@ -146,7 +144,6 @@ class _Message:
         """Say what is known now."""
         facts = Reading(
             terminal=self.ended,
-            readable=self.readable,
             model=self.model,
             terms=self.terms,
             upstream_id=self.id,
@@ -237,35 +234,27 @@ def _only_falls_back(asked: Parsed) -> bool:
     return asked.rounds == 1 and bool(asked.also) and all(one.model != asked.model for one in asked.also)
 
 
-class MessageScanner:
+class MessageScanner(BodyScanner):
     """Reads a reply that is one JSON body."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, WholeBody(asked)
+        super().__init__(asked, _read)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the body."""
-        self._body.feed(chunk)
 
-    def result(self) -> Reading:
-        """Read the body as far as it came."""
-        found = self._body.read()
-        message = _new(self._asked)
-        if found is None:
-            message.readable = False
-            return message.reading()
-        message.ended = True
-        if found.get("type") == "error" or (found.get("error") and "usage" not in found):
-            message.error = error_type(found.get("error") or found, "type", "code")
-            return message.reading()
-        message.open(found)
-        content = found.get("content")
-        for block in content if isinstance(content, list) else ():
-            message.block(members(block))
-        message.final = message.start.get("output_tokens") is not None
+def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    message = _new(asked)
+    message.ended = True
+    if found.get("type") == "error" or (found.get("error") and "usage" not in found):
+        message.error = error_type(found.get("error") or found, "type", "code")
         return message.reading()
+    message.open(found)
+    content = found.get("content")
+    for block in content if isinstance(content, list) else ():
+        message.block(members(block))
+    message.final = message.start.get("output_tokens") is not None
+    return message.reading()
 
 
 class MessageStreamScanner(EventsScanner[_Message]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Refusal, Reply, Request, Rewrite
 from lockpin_core.errors import WireError
@@ -19,7 +20,8 @@ from lockpin_core.wire.gemini_usage import doubts, normalised
 from lockpin_core.wire.jsonbody import read_body
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
-from lockpin_core.wire.replies import UnreadableCount, WholeBody, error_type, members, word
+from lockpin_core.wire.replies import UnreadableCount, error_type, members, word
+from lockpin_core.wire.scanners import BodyScanner
 from lockpin_core.wire.tally import Nested, Tally, scalars, shape, skip
 
 _ITEM = shape(
@@ -70,34 +72,27 @@ class GeminiEmbed(Wire):
         return gemini_refusal(refusal, lockpin)
 
 
-class EmbedScanner:
+class EmbedScanner(BodyScanner):
     """Reads a reply that is one JSON body."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, WholeBody(asked)
+        super().__init__(asked, _read)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the body."""
-        self._body.feed(chunk)
 
-    def result(self) -> Reading:
-        """Read the body as far as it came."""
-        found = self._body.read()
-        if found is None:
-            return Reading(readable=False)
-        model = word(found.get("modelVersion"))
-        has_vectors = bool(found.get("embedding") or found.get("embeddings"))
-        error = error_type(found.get("error"), "status", "code")
-        facts = Reading(terminal=True, model=model, delivered=has_vectors, error=error)
-        try:
-            stated = members(found.get("usageMetadata"))
-            usage = normalised(stated)
-            portion = Portion(model, nonzero(usage), doubts(stated, usage, self._asked))
-        except UnreadableCount:
-            return facts
-        return replace(facts, portions=(portion,), complete=True)
+def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    model = word(found.get("modelVersion"))
+    has_vectors = bool(found.get("embedding") or found.get("embeddings"))
+    error = error_type(found.get("error"), "status", "code")
+    facts = Reading(terminal=True, model=model, delivered=has_vectors, error=error)
+    try:
+        stated = members(found.get("usageMetadata"))
+        usage = normalised(stated)
+        portion = Portion(model, nonzero(usage), doubts(stated, usage, asked))
+    except UnreadableCount:
+        return facts
+    return replace(facts, portions=(portion,), complete=True)
 
 
 def _parse(request: Request, given: Mapping[str, object]) -> Parsed:

@@ -18,7 +18,6 @@ from lockpin_core.usage import Unit, nonzero, output_tokens
 from lockpin_core.wire.jsonarray import ObjectReader
 from lockpin_core.wire.replies import (
     UnreadableCount,
-    WholeBody,
     count,
     error_type,
     json_bytes,
@@ -28,7 +27,7 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.scanners import BodyScanner, EventsScanner
 from lockpin_core.wire.sse import Event
 
 MAPS_FEES = frozenset({Unit.MAPS, Unit.MAPS_PROMPT})
@@ -315,28 +314,20 @@ def _new(asked: Parsed | None) -> _Answer:
     return _Answer(asked.choices, plain, asked)
 
 
-class AnswerScanner:
+class AnswerScanner(BodyScanner):
     """Reads a reply that is one JSON body."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, WholeBody(asked)
+        super().__init__(asked, _read)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the body."""
-        self._body.feed(chunk)
 
-    def result(self) -> Reading:
-        """Read the body as far as it came."""
-        answer = _new(self._asked)
-        found = self._body.read()
-        if found is None:
-            answer.readable = False
-        else:
-            answer.whole = True
-            answer.take(found)
-        return answer.reading()
+def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    answer = _new(asked)
+    answer.whole = True
+    answer.take(found)
+    return answer.reading()
 
 
 class AnswerStreamScanner(EventsScanner[_Answer]):

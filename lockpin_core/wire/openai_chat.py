@@ -15,11 +15,12 @@ from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, rea
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_extras import is_routed, thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
+from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
-from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
@@ -27,7 +28,7 @@ _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b|:online\b")  # these sear
 _DRAWS = re.compile(r"\b(?:gemini|nano)\b.*(?:image|banana)")  # these draw, asked or not
 _PRESET = re.compile(r"@preset\b")
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_TOUCHED = (*_LIMITS, "stream_options")  # what `rewrite` may change
+_TOUCHED = (*_LIMITS, OPTIONS)  # what `rewrite` may change
 MAX_CHOICES = 128  # what the provider accepts as `n`
 
 
@@ -60,14 +61,7 @@ class OpenAIChat(Wire):
         if change == Rewrite():
             return request.body
         body = Splice.of(request.body, parsed.layout if parsed is not None and output_field in _TOUCHED else None)
-        values = {}
-        if change.max_output is not None:
-            values[_limit_field(body, output_field)] = b"%d" % change.max_output
-        if change.ask_usage:
-            options = body.get("stream_options") or b"{}"
-            given = Splice.of(options if options.startswith(b"{") else b"{}")
-            values["stream_options"] = given.having({"include_usage": b"true"})
-        return body.having(values)
+        return rewritten(body, change, _limit_field(body, output_field))
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says how many choices and which cache lifetime were asked for."""
@@ -91,8 +85,7 @@ class OpenAIChat(Wire):
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""
-        found = read_object(body)
-        return None if found is None else error_type(found.get("error"), "code", "type")
+        return stated_error(body, "code", "type")
 
     def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
         """Put a refusal into OpenAI's error shape."""

@@ -15,18 +15,19 @@ from lockpin_core.wire.openai_chat import MAX_CHOICES, asked_model, asks_stream,
 from lockpin_core.wire.openai_extras import is_routed, routing_rule
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_prompts import read_prompts
+from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REFUSED_FIELDS, WARY
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
-from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Nested, Tally, scalars, shape
 from lockpin_core.wire.textsize import sizes
 
 DEFAULT_LIMIT = 16  # tokens that OpenAI gives a choice where the request does not say
 _LIMIT = "max_tokens"
-_TOUCHED = (_LIMIT, "stream_options")
+_TOUCHED = (_LIMIT, OPTIONS)
 
 REQUEST = shape(
     "the request",
@@ -88,14 +89,7 @@ class OpenAICompletions(Wire):
         if change == Rewrite():
             return request.body
         body = Splice.of(request.body, None if parsed is None else parsed.layout)
-        values = {}
-        if change.max_output is not None:
-            values[_LIMIT] = b"%d" % change.max_output
-        if change.ask_usage:
-            options = body.get("stream_options") or b"{}"
-            given = Splice.of(options if options.startswith(b"{") else b"{}")
-            values["stream_options"] = given.having({"include_usage": b"true"})
-        return body.having(values)
+        return rewritten(body, change, _LIMIT)
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply: usage and choices stand as they do in a chat's."""
@@ -119,8 +113,7 @@ class OpenAICompletions(Wire):
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""
-        found = read_object(body)
-        return None if found is None else error_type(found.get("error"), "code", "type")
+        return stated_error(body, "code", "type")
 
     def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
         """Put a refusal into OpenAI's error shape."""

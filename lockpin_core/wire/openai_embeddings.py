@@ -21,7 +21,16 @@ from lockpin_core.wire.openai_shapes import REFUSED_FIELDS
 from lockpin_core.wire.openai_usage import normalised
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
-from lockpin_core.wire.replies import UnreadableCount, error_type, first_count, members, read_object, read_value, word
+from lockpin_core.wire.replies import (
+    UnreadableCount,
+    error_type,
+    first_count,
+    members,
+    read_object,
+    read_value,
+    stated_error,
+    word,
+)
 from lockpin_core.wire.stated_cost import stated_pico
 from lockpin_core.wire.tally import Tally, shape
 
@@ -91,8 +100,7 @@ class OpenAIEmbeddings(Wire):
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""
-        found = read_object(body)
-        return None if found is None else error_type(found.get("error"), "code", "type")
+        return stated_error(body, "code", "type")
 
     def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
         """Put a refusal into OpenAI's error shape."""

@@ -18,7 +18,7 @@ from lockpin_core.wire.openai_chat import asked_model, asks_stream
 from lockpin_core.wire.openai_extras import is_routed, thinking
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
-from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
+from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.responses_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.responses_tools import ResponsesTally, session_gb
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
@@ -125,8 +125,7 @@ class OpenAIResponses(Wire):
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""
-        found = read_object(body)
-        return None if found is None else error_type(found.get("error"), "code", "type")
+        return stated_error(body, "code", "type")
 
     def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
         """Put a refusal into OpenAI's error shape."""

@@ -15,7 +15,6 @@ from lockpin_core.call import Doubt, Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, Usage, add, nonzero, output_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
-    WholeBody,
     count,
     error_type,
     first_count,
@@ -26,7 +25,7 @@ from lockpin_core.wire.replies import (
     text_bytes,
     word,
 )
-from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.scanners import BodyScanner, EventsScanner
 from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
@@ -160,7 +159,6 @@ class _Chat:
     generated: int = 0
     delivered: bool = False
     at_limit: bool = False
-    readable: bool = True
 
     def take(self, found: dict[str, Any], *, streamed: bool) -> None:
         """Take a chunk, or the whole body."""
@@ -224,7 +222,6 @@ class _Chat:
         """Say what is known now."""
         facts = Reading(
             terminal=self.ended,
-            readable=self.readable,
             model=self.model,
             terms=Terms(tier=self.tier),
             upstream_id=self.id,
@@ -292,28 +289,20 @@ def _new(asked: Parsed | None) -> _Chat:
     return _Chat(asked.choices, asked)
 
 
-class ChatScanner:
+class ChatScanner(BodyScanner):
     """Reads a reply that is one JSON body."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, WholeBody(asked)
+        super().__init__(asked, _read)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the body."""
-        self._body.feed(chunk)
 
-    def result(self) -> Reading:
-        """Read the body as far as it came."""
-        chat = _new(self._asked)
-        found = self._body.read()
-        if found is None:
-            chat.readable = False
-        else:
-            chat.ended = True
-            chat.take(found, streamed=False)
-        return chat.reading()
+def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    chat = _new(asked)
+    chat.ended = True
+    chat.take(found, streamed=False)
+    return chat.reading()
 
 
 class ChatStreamScanner(EventsScanner[_Chat]):

@@ -115,6 +115,12 @@ def error_type(error: object, *keys: str) -> str | None:
     return "error"
 
 
+def stated_error(body: bytes, *keys: str) -> str | None:
+    """Give what an error body calls its error, as `error_type` does; None where there is none."""
+    found = read_object(body)
+    return None if found is None else error_type(found.get("error"), *keys)
+
+
 class WholeBody:
     """Collects a reply that is one JSON object."""
 

@@ -17,7 +17,6 @@ from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
 from lockpin_core.wire.openai_usage import normalised, reasoning_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
-    WholeBody,
     count,
     error_type,
     json_bytes,
@@ -28,7 +27,7 @@ from lockpin_core.wire.replies import (
     word,
 )
 from lockpin_core.wire.responses_tools import session_gb
-from lockpin_core.wire.scanners import EventsScanner
+from lockpin_core.wire.scanners import BodyScanner, EventsScanner
 from lockpin_core.wire.sse import Event
 from lockpin_core.wire.stated_cost import stated_pico
 
@@ -61,7 +60,6 @@ class _Response:
     hidden_thinking: bool = False
     delivered: bool = False
     at_limit: bool = False
-    readable: bool = True
     is_body: bool = False  # all of it is here
 
     def take_event(self, event: dict[str, Any]) -> None:
@@ -152,7 +150,6 @@ class _Response:
             portions=self.portions,
             complete=self.is_stated,
             terminal=self.ended,
-            readable=self.readable,
             model=self.model,
             terms=Terms(tier=self.tier),
             upstream_id=self.id,
@@ -239,29 +236,21 @@ def _new(asked: Parsed | None) -> _Response:
     return _Response(long_writes=Unit.CACHE_WRITE_12H in asked.prompt_units, background=asked.background)
 
 
-class ResponsesScanner:
+class ResponsesScanner(BodyScanner):
     """Reads a reply that is one JSON body: a response, a compacted conversation, or the answer to a poll."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        self._asked, self._body = asked, WholeBody(asked)
+        super().__init__(asked, _read)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take bytes of the body."""
-        self._body.feed(chunk)
 
-    def result(self) -> Reading:
-        """Read the body as far as it came."""
-        response = _new(self._asked)
-        found = self._body.read()
-        if found is None:
-            response.readable = False
-        else:
-            response.take_body(found)
-            if self._asked is None and not response.is_stated:  # a poll: what says nothing of usage may say it later
-                response.ended = response.status in _UNPAID
-        return response.reading()
+def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    response = _new(asked)
+    response.take_body(found)
+    if asked is None and not response.is_stated:  # a poll: what says nothing of usage may say it later
+        response.ended = response.status in _UNPAID
+    return response.reading()
 
 
 class ResponsesStreamScanner(EventsScanner[_Response]):
