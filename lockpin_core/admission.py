@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import unquote
 
+from lockpin_core.addresses import canonical_path, is_plain_path
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
@@ -18,7 +19,7 @@ from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO, Money, rate_exact
 from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
-from lockpin_core.providers import Provider, canonical_path, is_plain_path
+from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import ceiling, fixed_output, output_times
 from lockpin_core.usage import Unit, Usage

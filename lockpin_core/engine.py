@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lockpin_core.addresses import canonical_path
 from lockpin_core.admission import (
     Incoming,
     Priced,
@@ -41,7 +42,7 @@ from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, Short
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
-from lockpin_core.providers import Free, Metered, Route, canonical_path
+from lockpin_core.providers import Free, Metered, Route
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settler import Admitted, Polled, Settler

@@ -13,7 +13,7 @@ from datetime import date, datetime
 from lockpin_core.errors import PriceError
 from lockpin_core.price_entry import ONE, STANDARD, DatedPrice, Entry, Factor, ImageRule, Rates, read_entry
 from lockpin_core.price_factors import in_force, largest, with_shipped
-from lockpin_core.providers import read_yaml
+from lockpin_core.provider_files import read_yaml
 
 _SNAPSHOT = re.compile(r"(?P<id>.+?)[-@](?:(\d{4})-(\d{2})-(\d{2})|(\d{4})(\d{2})(\d{2}))")
 # What the index reads of the text: where an entry begins, its other names, and what is needed of all entries at once.

@@ -18,7 +18,7 @@ from lockpin_core.price_entry import Entry, read_entry
 from lockpin_core.price_factors import largest
 from lockpin_core.price_names import nearest
 from lockpin_core.price_shelf import Model, Shelf, TermRules, joined, model_of, undated
-from lockpin_core.providers import read_files
+from lockpin_core.provider_files import read_files
 
 _BACK = "removing the file takes the shipped prices back"
 __all__ = ["Model", "PriceTable", "TermRules"]

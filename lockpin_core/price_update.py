@@ -24,7 +24,7 @@ from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed
 from lockpin_core.price_table import PriceTable
 from lockpin_core.price_tree import Tree, number, write_models
 from lockpin_core.prices import shipped_dir
-from lockpin_core.providers import read_yaml
+from lockpin_core.provider_files import read_yaml
 
 type Kind = Literal["dearer", "cheaper", "new", "gone", "unreadable"]
 type Flat = dict[str, str]  # a price or fact in words ("priority input above 272000") → its value

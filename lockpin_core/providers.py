@@ -1,29 +1,29 @@
-"""Which host and path is whose, and which of them cost money. Data from `pricing/*.yaml`; no prices, no I/O but that.
-
-A path is judged in a canonical form, so that no spelling of a billed path is missed; a free one must stand plainly.
-"""
+"""Which host and path is whose, and which of them cost money. Data from `pricing/*.yaml`; no prices, no other I/O."""
 
 from __future__ import annotations
 
-import fnmatch
-import functools
-import ipaddress
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
 
+from lockpin_core.addresses import (
+    RESIDUE,
+    canonical_host,
+    canonical_path,
+    hides,
+    host_pattern,
+    is_below,
+    matches,
+    normal,
+    path_patterns,
+)
 from lockpin_core.errors import PriceError
+from lockpin_core.provider_files import choice, read_files, table, text, texts, whole
 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
-_RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differently from us
 _GLOBAL, _LOCATION = "global", re.compile("/locations/([^/]+)")
-_FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
-_AROUND = "[]. \t\r\n\v\f"
 _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remembers, of at most so many characters
-_LEFT_OUT = "left_out.yaml"  # beside the provider files, but a list of models without a price
 _KEYS = frozenset(
     {
         *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "uploads", "billed_errors"),
@@ -85,7 +85,9 @@ class Provider:
     name: str
     base: str  # where base-URL mode sends calls: scheme and host
     hosts: tuple[str, ...]  # exact, or with `*` for one or more characters of one label
-    wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire; `*`, `{model}` as in `_Paths`
+    wires: Mapping[str, str] = field(
+        default_factory=dict
+    )  # canonical path → wire; see `path_patterns`
     polls: Mapping[str, str] = field(default_factory=dict)  # "METHOD /path" → wire of the reply
     free: tuple[tuple[str, str], ...] = ()  # (method, pattern)
     uploads: tuple[tuple[str, str], ...] = ()  # those of them that bring a file
@@ -119,13 +121,13 @@ class Provider:
         return known
 
     def _judged(self, method: str, path: str) -> Route:
-        plain = _normal(path)
+        plain = normal(path)
         if method in _FREE_METHODS:
             return Free(upgrades=self._is_elsewhere(path, plain), polls=self._poll(method, plain))
-        if _RESIDUE.search(plain):
+        if RESIDUE.search(plain):
             return Unknown()
         lower = plain.lower()
-        if self.metered_below and not _is_below(lower, self.metered_below):
+        if self.metered_below and not is_below(lower, self.metered_below):
             return Free(upgrades=True) if self._is_elsewhere(path, plain) else Unknown()
         is_free = self._lists_free(method, path, plain, literal=True)
         if method == "POST" and not is_free and (found := self.metered(plain)) is not None:
@@ -138,8 +140,8 @@ class Provider:
         """Say whether a call is a free one that brings a file, which may be large; `path` is as `route` takes it."""
         if not isinstance(self.route(method, path), Free):
             return False
-        plain = _normal(path)
-        return any(verb == method and _matches(pattern, plain) for verb, pattern in self.uploads)
+        plain = normal(path)
+        return any(verb == method and matches(pattern, plain) for verb, pattern in self.uploads)
 
     def metered(self, path: str) -> Metered | None:
         """Find the format that a POST to a path is in, whatever the case of the path; None: it is no billed path.
@@ -155,14 +157,14 @@ class Provider:
         return None
 
     def _patterns(self) -> tuple[tuple[re.Pattern[str], str], ...]:
-        return _path_patterns(tuple((path, wire) for path, wire in self.wires.items() if "*" in path or "{" in path))
+        return path_patterns(tuple((path, wire) for path, wire in self.wires.items() if "*" in path or "{" in path))
 
     def _poll(self, method: str, plain: str) -> str | None:
-        if not self.polls or _RESIDUE.search(plain):
+        if not self.polls or RESIDUE.search(plain):
             return None
         wanted = f"{method} {plain.lower()}"
         depth = wanted.count("/")  # a poll's path is whole: what lies below it is another resource
-        fits = (wire for poll, wire in self.polls.items() if poll.count("/") == depth and _matches(poll, wanted))
+        fits = (wire for poll, wire in self.polls.items() if poll.count("/") == depth and matches(poll, wanted))
         return next(fits, None)
 
     def geo_of(self, host: str, path: str = "") -> str | None:
@@ -177,7 +179,7 @@ class Provider:
         if host in self.host_geos:
             return self.host_geos[host]
         for glob, geo in self.host_geos.items():
-            if "*" in glob and _host_pattern((glob,)).fullmatch(host):
+            if "*" in glob and host_pattern((glob,)).fullmatch(host):
                 return geo
         return None
 
@@ -187,9 +189,9 @@ class Provider:
 
     def _is_elsewhere(self, path: str, plain: str) -> bool:
         """Say whether a path is plainly outside the folders that are metered, where only some are."""
-        if not self.metered_below or _RESIDUE.search(plain):
+        if not self.metered_below or RESIDUE.search(plain):
             return False
-        return not _is_below(plain.lower(), self.metered_below) and not _hides(path, self.metered_below)
+        return not is_below(plain.lower(), self.metered_below) and not hides(path, self.metered_below)
 
     def _lists_free(self, method: str, path: str, plain: str, *, literal: bool = False) -> bool:
         """Say whether a path is listed as free; `literal`: by an entry whose last segment is written out."""
@@ -197,7 +199,7 @@ class Provider:
             return False
         listed = (pattern for verb, pattern in self.free if verb == method)
         wanted = (pattern for pattern in listed if not literal or not re.search(r"[*{]", pattern.rpartition("/")[2]))
-        return any(_matches(pattern, plain) for pattern in wanted)
+        return any(matches(pattern, plain) for pattern in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ class Providers:
         for provider in providers:
             by_name[provider.name] = provider
             if globs := [host for host in provider.hosts if "*" in host]:
-                patterns.append((_host_pattern(tuple(globs)), provider))
+                patterns.append((host_pattern(tuple(globs)), provider))
             for host in provider.hosts:
                 if "*" not in host and exact.setdefault(host, provider) is not provider:
                     raise PriceError(f"host {host} belongs to both {exact[host].name} and {provider.name}")
@@ -244,187 +246,35 @@ class Providers:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
 
-_LONGEST_HOST = 1024
-
-
-@functools.lru_cache(maxsize=1024)
-def canonical_host(host: str) -> str:
-    """Write a host as its owner does: in ASCII and lower case, without brackets, dots or space round it; never raises.
-
-    Whatever is a dot to a resolver is one here, in every script, so that a look-alike of a host is that host.
-    """
-    host = host[:_LONGEST_HOST]  # no host is longer, and a long row of marks takes long to normalise
-    bare = unicodedata.normalize("NFKC", host).replace(_FULL_STOP, ".").strip(_AROUND)
-    try:
-        name = bare.encode("idna").decode("ascii")
-    except UnicodeError:
-        name = bare  # no name that a resolver knows: compared as it stands
-    return _address(name.lower())
-
-
-def _address(name: str) -> str:
-    """Write an IPv6 address in its shortest form; anything else stays as it is."""
-    try:
-        return ipaddress.IPv6Address(name).compressed if ":" in name else name
-    except ValueError:
-        return name
-
-
-def canonical_path(raw: str) -> str:
-    """Write a path as billed paths are listed: no query, decoded once, slashes and dots resolved, lower case."""
-    return _normal(raw).lower()
-
-
-def is_plain_path(raw: str) -> bool:
-    """Say whether a path reads the same for everybody: nothing in it is coded, doubled or dotted."""
-    return _RESIDUE.search(raw) is None and _normal(raw) == raw.split("?", 1)[0]
-
-
-def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Read the provider files of a folder, every scalar as text; a block of `models:` stays one text, unread.
-
-    There are thousands of models and a start needs none of them. Raises PriceError naming the file.
-    """
-    trees: list[tuple[str, Mapping[str, object]]] = []
-    for path in sorted(folder.glob("*.yaml")):
-        if path.name == _LEFT_OUT:
-            continue
-        head, _, models = path.read_text("utf-8").partition("\nmodels:\n")
-        tree = read_yaml(path.name, head)
-        if not isinstance(tree, dict) or tree.get("provider") != path.stem:
-            raise PriceError(f"{path.name} must be a mapping with provider: {path.stem}")
-        trees.append((path.name, {**tree, "models": models} if models else tree))
-    if not trees:
-        raise PriceError(f"{folder} holds no price files")
-    return trees
-
-
-def read_yaml(file: str, text: str) -> object:
-    """Read YAML with every scalar as text: a price must never be a float. Raises PriceError naming the file."""
-    import yaml  # commands that need no prices must start fast
-
-    try:
-        return yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    except yaml.YAMLError as error:
-        raise PriceError(f"{file} is not YAML: {error}") from error
-
-
-def _normal(raw: str) -> str:
-    path = unquote(re.split(r"[?#]", raw, maxsplit=1)[0])
-    kept: list[str] = []
-    for segment in path.split("/"):
-        if segment == "..":
-            del kept[-1:]
-        elif segment not in ("", ".") and not (segment.lower() == "v1" and kept and kept[-1].lower() == "v1"):
-            kept.append(segment)
-    return "/" + "/".join(kept)
-
-
-def _matches(pattern: str, path: str) -> bool:
-    """Match segments: a last `*` stands for one or more, any other for exactly one."""
-    wanted, given = pattern.split("/"), path.split("/")
-    if len(given) < len(wanted) or (len(given) > len(wanted) and wanted[-1] != "*"):
-        return False
-    return all(_is_segment(want, have) for want, have in zip(wanted, given, strict=False))
-
-
-def _is_segment(want: str, have: str) -> bool:
-    """Match one segment; `*` and `{model}` stand for any text in it."""
-    if want in ("*", have):
-        return True
-    want = want.replace("{model}", "*")
-    return "*" in want and fnmatch.fnmatchcase(have.lower(), want.lower())
-
-
-@functools.lru_cache(maxsize=256)
-def _path_patterns(paths: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Make patterns of billed paths: `*` is one segment, `{model}` a name in one segment, which is kept."""
-
-    def pattern(path: str) -> re.Pattern[str]:
-        text = re.escape(path).replace(r"\*", "[^/]+").replace(re.escape("{model}"), "(?P<model>[^/]+?)")
-        return re.compile(text, re.IGNORECASE)
-
-    return tuple((pattern(path), wire) for path, wire in paths)
-
-
-def _is_below(path: str, prefixes: Iterable[str]) -> bool:
-    return any(_matches(prefix.rstrip("/") + "/*", path) or _matches(prefix.rstrip("/"), path) for prefix in prefixes)
-
-
-def _hides(raw: str, prefixes: Iterable[str]) -> bool:
-    """Say whether a path that resolves elsewhere still spells out a metered folder on its way."""
-    spelled = re.sub("/+", "/", unquote(raw.split("?", 1)[0])).lower()
-    return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
-
-
-@functools.lru_cache(maxsize=256)
-def _host_pattern(hosts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(host).replace(r"\*", "[^.]+") for host in hosts))
-
-
 def _provider(file: str, tree: Mapping[str, object]) -> Provider:
     unknown = sorted(set(tree) - _KEYS)
     if unknown:
         raise PriceError(f"{file}: {unknown[0]} is no key of a provider; allowed are {', '.join(sorted(_KEYS))}")
     return Provider(
-        name=_text(file, tree, "provider"),
-        base=_text(file, tree, "base"),
-        hosts=tuple(_list(file, tree, "hosts")),
-        wires=_table(file, tree, "wires"),
-        polls=_table(file, tree, "polls"),
-        free=tuple(_free(file, entry) for entry in _list(file, tree, "free")),
-        uploads=tuple(_free(file, entry) for entry in _list(file, tree, "uploads")),
-        metered_below=tuple(_list(file, tree, "metered_below")),
-        host_geos=_table(file, tree, "host_geos"),
-        location_geo=_text(file, tree, "location_geo") if "location_geo" in tree else None,
+        name=text(file, tree, "provider"),
+        base=text(file, tree, "base"),
+        hosts=tuple(texts(file, tree, "hosts")),
+        wires=table(file, tree, "wires"),
+        polls=table(file, tree, "polls"),
+        free=tuple(_free(file, entry) for entry in texts(file, tree, "free")),
+        uploads=tuple(_free(file, entry) for entry in texts(file, tree, "uploads")),
+        metered_below=tuple(texts(file, tree, "metered_below")),
+        host_geos=table(file, tree, "host_geos"),
+        location_geo=text(file, tree, "location_geo") if "location_geo" in tree else None,
         billed_errors=_billed(file, tree.get("billed_errors", [])),
-        max_tps=_whole(file, "max_tps", tree.get("max_tps", "400")),
-        output_field=_choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
-        error_shape=_choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
-        include_usage=_choice(file, tree, "include_usage", ("true", "false")) == "true",
-        output_settable=_choice(file, tree, "output_settable", ("true", "false")) == "true",
-        output_beside_limit=_choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
-        plan=_choice(file, tree, "plan", ("false", "true")) == "true",
-        price_cap=_choice(file, tree, "price_cap", ("false", "true")) == "true",
-        cost_headers=tuple(_list(file, tree, "cost_headers")),
-        cost_params=tuple(_list(file, tree, "cost_params")),
-        prompt_first=_choice(file, tree, "prompt_first", ("false", "true")) == "true",
-        deployments=_choice(file, tree, "deployments", ("false", "true")) == "true",
+        max_tps=whole(file, "max_tps", tree.get("max_tps", "400")),
+        output_field=choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
+        error_shape=choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
+        include_usage=choice(file, tree, "include_usage", ("true", "false")) == "true",
+        output_settable=choice(file, tree, "output_settable", ("true", "false")) == "true",
+        output_beside_limit=choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
+        plan=choice(file, tree, "plan", ("false", "true")) == "true",
+        price_cap=choice(file, tree, "price_cap", ("false", "true")) == "true",
+        cost_headers=tuple(texts(file, tree, "cost_headers")),
+        cost_params=tuple(texts(file, tree, "cost_params")),
+        prompt_first=choice(file, tree, "prompt_first", ("false", "true")) == "true",
+        deployments=choice(file, tree, "deployments", ("false", "true")) == "true",
     )
-
-
-def _text(file: str, tree: Mapping[str, object], key: str) -> str:
-    value = tree.get(key)
-    if not isinstance(value, str) or not value:
-        raise PriceError(f"{file}: {key} is {value!r}; text is allowed")
-    return value
-
-
-def _list(file: str, tree: Mapping[str, object], key: str) -> list[str]:
-    value = tree.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise PriceError(f"{file}: {key} is {value!r}; a list of texts is allowed")
-    return value
-
-
-def _table(file: str, tree: Mapping[str, object], key: str) -> dict[str, str]:
-    value = tree.get(key, {})
-    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
-        raise PriceError(f"{file}: {key} is {value!r}; a mapping of texts is allowed")
-    return value
-
-
-def _choice(file: str, tree: Mapping[str, object], key: str, allowed: tuple[str, ...]) -> str:
-    value = tree.get(key, allowed[0])
-    if value not in allowed:
-        raise PriceError(f"{file}: {key} is {value!r}; {' or '.join(allowed)} is allowed")
-    return str(value)
-
-
-def _whole(file: str, key: str, value: object) -> int:
-    if not isinstance(value, str) or not value.isdecimal() or int(value) == 0:
-        raise PriceError(f"{file}: {key} is {value!r}; a whole number above zero is allowed")
-    return int(value)
 
 
 def _free(file: str, entry: str) -> tuple[str, str]:
@@ -442,5 +292,5 @@ def _billed(file: str, entries: object) -> tuple[BilledError, ...]:
 
 def _billed_error(file: str, entry: object) -> BilledError:
     if isinstance(entry, dict):
-        return BilledError(_whole(file, "billed_errors", entry.get("status")), _text(file, entry, "code"))
-    return BilledError(_whole(file, "billed_errors", entry))
+        return BilledError(whole(file, "billed_errors", entry.get("status")), text(file, entry, "code"))
+    return BilledError(whole(file, "billed_errors", entry))

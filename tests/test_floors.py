@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # each other, side by side two entries may not. A new module gets its place here before it gets an import.
 FLOORS = (
     ("__init__", "money", "clock", "errors", "jsontext"),
-    ("usage", "windows"),
+    ("usage", "windows", "addresses"),
     ("call", "clients"),
-    ("budgets", "wire", "providers"),
+    ("budgets", "wire", "provider*"),
     ("price*",),
     ("sizing", "config*"),
     ("ladder", "observers", "settlement", "refusals", "forms", "receipt"),

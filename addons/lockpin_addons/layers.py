@@ -17,7 +17,8 @@ from mitmproxy.proxy.layers.tls import parse_client_hello
 from mitmproxy.proxy.mode_specs import ReverseMode, Socks5Mode
 
 from lockpin_addons.guard import sealed
-from lockpin_core.providers import Providers, canonical_host
+from lockpin_core.addresses import canonical_host
+from lockpin_core.providers import Providers
 
 logger = logging.getLogger("lockpin")
 

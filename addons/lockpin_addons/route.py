@@ -12,8 +12,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mitmproxy import http
 
+from lockpin_core.addresses import canonical_host
 from lockpin_core.config import Upstream
-from lockpin_core.providers import Provider, Providers, canonical_host
+from lockpin_core.providers import Provider, Providers
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})

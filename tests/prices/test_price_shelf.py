@@ -5,7 +5,7 @@ import pytest
 from lockpin_core.errors import PriceError
 from lockpin_core.price_shelf import Shelf, undated
 from lockpin_core.prices import PriceTable, shipped_dir
-from lockpin_core.providers import read_files, read_yaml
+from lockpin_core.provider_files import read_files, read_yaml
 from lockpin_core.usage import Unit
 
 SOURCED = "checked: 2026-01-01, sources: {a: b}"

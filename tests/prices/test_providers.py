@@ -1,12 +1,10 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lockpin_core.errors import PriceError
 from lockpin_core.prices import shipped_dir
-from lockpin_core.providers import Free, Metered, Providers, Unknown, canonical_host, canonical_path
+from lockpin_core.providers import Free, Metered, Providers, Unknown
 
 PROVIDERS = Providers.load(shipped_dir())
 
@@ -469,41 +467,6 @@ def test_what_lockpin_may_add_is_said_per_vendor():
 
 def test_an_unknown_name_is_no_provider():
     assert PROVIDERS.by_name("nobody") is None
-
-
-def test_canonical_forms():
-    assert canonical_path("/V1//x/../Chat%2Fcompletions/?a=b") == "/v1/chat/completions"
-    assert canonical_path("/") == "/"
-    assert canonical_host("Bücher.example.") == "xn--bcher-kva.example"
-    assert canonical_host("A" * 70 + ".com") == "a" * 70 + ".com"
-
-
-@pytest.mark.parametrize("spelled", SPELLED)
-def test_every_spelling_of_a_host_has_one_canonical_form(spelled):
-    assert canonical_host(spelled) == "api.openai.com"
-
-
-@pytest.mark.parametrize(
-    ("spelled", "address"),
-    [("[::1]", "::1"), ("0:0:0:0:0:0:0:1", "::1"), ("[2001:DB8::0:1]", "2001:db8::1"), ("[::1", "::1"), ("::x", "::x")],
-)
-def test_an_address_has_its_shortest_form(spelled, address):
-    assert canonical_host(spelled) == address
-
-
-@pytest.mark.parametrize(
-    "odd", ["", ".", "。", "[]", " ", "\ud800", "\x00", "a\u2028b", "xn--\udcff", "a" * 10_000, "É" * 300]
-)
-def test_no_host_is_too_odd_for_a_canonical_form(odd):
-    assert isinstance(canonical_host(odd), str)
-
-
-@given(st.text(max_size=40))
-def test_a_canonical_host_stays_as_it_is_and_any_case_and_end_gives_it(host):
-    plain = canonical_host(host)
-
-    assert canonical_host(plain) == plain
-    assert canonical_host(f" {host}。. ") == plain
 
 
 HEAD = "provider: p\nbase: https://p\nhosts: [p]\n"
