@@ -36,6 +36,7 @@ class Effects:
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
         self.calls, self.over_hold = 0, 0
+        self.unjudged = 0  # calls whose accounts were not judged, as their rows are of version 1
         self.is_new = False  # a row was seen that version 1 did not write: the same holds for all after it
         self.taken_out: Content | None = None  # what the last event says of rows that were taken out
         self._earlier = earlier

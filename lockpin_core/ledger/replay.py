@@ -74,7 +74,7 @@ class Replay(Effects):
         """Give everything as JSON-ready data, for a checkpoint."""
         return {
             "version": STATE_VERSION, "row": self.row, "at": self.at, "calls": self.calls, "over_hold": self.over_hold,
-            "is_new": self.is_new,
+            "is_new": self.is_new, "unjudged": self.unjudged,
             "ends": {writer: [seq, digest.hex()] for writer, (seq, digest) in self.ends.items()},
             "definitions": {name: defined.state() for name, defined in self.definitions.items()},
             "tasks": {name: task.state() for name, task in self.tasks.items()},
@@ -95,6 +95,7 @@ class Replay(Effects):
         made.accounts = {name: Tally.of(name, told) for name, told in state["accounts"].items()}
         made.open = {call: OpenCall.of(told) for call, told in state["open"].items()}
         made.is_new, made._charged = state.get("is_new", False), None
+        made.unjudged = state.get("unjudged", 0 if made.is_new else made.calls)
         made._seating = Seating(made.definitions, made.tasks)
         for account in made.accounts.values():
             made._by_subject[account.name.scope, account.name.subject].append(account.id)
@@ -140,6 +141,8 @@ class Replay(Effects):
                 raise self._wrong(not_its(names, wanted))
             if unchecked:
                 self._judge_unchecked(who, told.get("after_row"))
+        else:
+            self.unjudged += 1
         for account in accounts:
             account.balance.held_nano += usd
             account.balance.held_tokens += tokens

@@ -274,10 +274,9 @@ def _warnings(replay: Replay, *, is_guarded: bool) -> tuple[str, ...]:
             "no row guards the sums of the rows that were taken out: an earlier version did that; "
             "the next `lockpin ledger prune` writes one"
         )
-    if replay.calls and not replay.is_new:
-        warnings.append(
-            "all rows are of an earlier version, which says less: which accounts a call is on was not judged"
-        )
+    if replay.unjudged:
+        calls = "1 call is" if replay.unjudged == 1 else f"{replay.unjudged:,} calls are"
+        warnings.append(f"{calls} of an earlier version, which says less: which accounts they are on was not judged")
     if replay.over_hold:
         calls = "1 call was" if replay.over_hold == 1 else f"{replay.over_hold:,} calls were"
         warnings.append(f"{calls} charged above the hold")
