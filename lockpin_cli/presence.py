@@ -7,8 +7,6 @@ import stat
 from pathlib import Path
 
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.liveness import Liveness
-from lockpin_core.ledger.place import log_of
 
 _BACK = "put it back from where it was moved, or from a backup"
 
@@ -41,6 +39,9 @@ def need(ledger: Path, why: str = "") -> Path:
 
 def _refuse_gone(ledger: Path) -> None:
     """Raise CommandError where a proxy runs on the missing file, or what it had not taken over yet is beside it."""
+    from lockpin_core.ledger.liveness import Liveness  # only where a ledger is missing
+    from lockpin_core.ledger.place import log_of
+
     liveness = Liveness(ledger)
     running = [writer for writer in liveness.others() if liveness.is_alive(writer)]
     if running:

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -362,7 +361,7 @@ def _host_glob(node: Node) -> str:
 
 
 def _upstreams(node: Node) -> Mapping[str, Upstream]:
-    from lockpin_core.providers import canonical_host  # most have no upstreams, and commands must start fast
+    from lockpin_core.addresses import canonical_host  # most have no upstreams, and commands must start fast
 
     upstreams: dict[str, Upstream] = {}
     for name, upstream in keyed(_as_is)(node).items():
@@ -376,6 +375,8 @@ def _upstreams(node: Node) -> Mapping[str, Upstream]:
 
 
 def _upstream(node: Node) -> Upstream:
+    from urllib.parse import urlsplit
+
     allowed = "scheme://host or scheme://host:port with http or https, and no more, is allowed"
     words = text(node)
     if not re.fullmatch(r"https?://[^\s/?#@\\]+", words):

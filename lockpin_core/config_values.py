@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.errors import ConfigError
@@ -236,6 +235,8 @@ def wall_minutes(node: Node) -> int:
 
 def zone(node: Node) -> str:
     """Read the name of a time zone."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # slow to import, and most configurations name none
+
     allowed = "a time zone such as UTC or Europe/Berlin is allowed"
     name = _scalar(node, allowed)
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # slow to import, and most commands need no clocks of a zone
+    from zoneinfo import ZoneInfo
 
 KINDS = ("lifetime", "day", "week", "month", "rolling")
 MIN_PERIOD_MS, MAX_PERIOD_MS = 3_600_000, 2160 * 3_600_000  # of a rolling window: 1h to 2160h
@@ -44,7 +46,7 @@ def span_at(window: Window, now: datetime) -> WindowSpan:
     """Find the span that holds the instant `now` (aware); LIFETIME where the window has no fixed ends."""
     if window.kind in ("lifetime", "rolling"):
         return LIFETIME
-    clock = now.astimezone(ZoneInfo(window.zone)).replace(tzinfo=None, fold=0)
+    clock = now.astimezone(_zone(window)).replace(tzinfo=None, fold=0)
     day = _start_by(window, clock.date())
     if _wall(window, day) > clock:
         day = _start_by(window, day - _DAY)
@@ -122,6 +124,8 @@ def _next_start(window: Window, day: date) -> date:
 
 
 def _anchored(window: Window, year: int, month: int) -> date:
+    from calendar import monthrange
+
     return date(year, month, min(window.anchor, monthrange(year, month)[1]))
 
 
@@ -134,7 +138,7 @@ def _reached(window: Window, day: date) -> datetime:
 
     Of a time that they show twice it is the first; of one that they leave out, the first instant after the gap.
     """
-    zone, wall = ZoneInfo(window.zone), _wall(window, day)
+    zone, wall = _zone(window), _wall(window, day)
     instant = wall.replace(tzinfo=zone).astimezone(UTC)
     if _shows(zone, instant) == wall:
         return instant
@@ -144,6 +148,12 @@ def _reached(window: Window, day: date) -> datetime:
         middle = low + (high - low) // _SECOND // 2 * _SECOND
         low, high = (middle, high) if _shows(zone, middle) < wall else (low, middle)
     return high
+
+
+def _zone(window: Window) -> ZoneInfo:
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(window.zone)
 
 
 def _shows(zone: ZoneInfo, instant: datetime) -> datetime:

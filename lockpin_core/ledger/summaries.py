@@ -12,12 +12,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any
 
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.totals import COUNTS, SLOT_US
 from lockpin_core.money import Money
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 GROUPS = ("task", "day", "model", "provider", "project", "client", "user", "team", "key", "tag")
 _SLOT_S = SLOT_US // 10**6
@@ -110,6 +112,8 @@ def totals(
     if by not in GROUPS:
         raise CommandError(f'a report by "{by}" is not known; {", ".join(GROUPS)} are')
     if by == "day":
+        from zoneinfo import ZoneInfo  # slow to import
+
         return _folded(_sums(connection, "day", period, -1), functools.partial(_day_of, zone=ZoneInfo(zone)), limit)
     if by == "tag":
         return _folded(_sums(connection, "tags", period, -1), _tags_of, limit)

@@ -296,16 +296,22 @@ def test_import_stays_light():
     assert done.stdout == "[]\n"
 
 
+SLOW = ["mitmproxy", "tiktoken", "pydantic", "plotext"]
+
+
 @pytest.mark.parametrize(
     ("words", "unused"),
     [
-        (["report", "--by", "model", "--since", "7d"], ["mitmproxy", "rich", "tiktoken", "yaml", "pydantic", "csv", "plotext"]),
-        (["report", "--help"], ["mitmproxy", "rich", "tiktoken", "yaml", "pydantic", "csv", "plotext"]),
-        (["calls", "--task", "fix"], ["mitmproxy", "rich", "tiktoken", "pydantic"]),
+        (["report", "--by", "model", "--since", "7d"], [*SLOW, "rich", "yaml", "csv", "zoneinfo", "calendar"]),
+        (["report", "--config", "lockpin.yaml", "--limit", "5"], [*SLOW, "rich", "csv", "zoneinfo", "calendar"]),
+        (["report", "--help"], [*SLOW, "rich", "yaml", "csv", "zoneinfo", "calendar"]),
+        (["calls", "--task", "fix"], [*SLOW, "rich"]),
     ],
     ids=" ".join,
 )  # fmt: skip
 def test_command_imports_nothing_slow_that_it_does_not_need(home, ledger, words, unused):
+    if "--config" in words:
+        home.config("daily_usd: 10\n")
     code = (
         f"import sys; sys.argv = {['lockpin', *words]}\n"
         "from lockpin_cli.main import main\n"
