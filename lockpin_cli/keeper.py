@@ -2,6 +2,7 @@
 
 Beside the ledger lie two files. On one a run holds a lock of the system while it looks for a proxy, starts or ends it;
 in it stands which proxy a run has started. On the other each run holds a lock that it shares while it uses a proxy.
+The proxy waits for that one to be free too: so it ends where the last run was killed and could not end it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,7 @@ from lockpin_core.ledger.liveness import Liveness
 
 _START_S = 60  # a proxy that has not answered by then does not
 _STEP_S = 0.02  # between two looks at it
+_RUN, _USERS = ".run", ".run-users"  # ends of the names of the two files
 _AFTER_DRAIN_S = 10  # what a proxy may take to end beside its drain
 
 type Starter = Callable[[int], Start]
@@ -49,7 +51,7 @@ def proxy(ledger: Path, port: int | None, starter: Starter, drain_s: int) -> Ite
     `port` None: the usual one, or a free one where that is in other hands. Raises CommandError where none can be had.
     """
     ledger.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock_file(ledger, ".run") as file, _lock_file(ledger, ".run-users") as users:
+    with _lock_file(ledger, _RUN) as file, _lock_file(ledger, _USERS) as users:
         with _alone(file):
             chosen, child = _found_or_started(file, ledger, port, starter)
             fcntl.flock(users, fcntl.LOCK_SH)
@@ -60,8 +62,12 @@ def proxy(ledger: Path, port: int | None, starter: Starter, drain_s: int) -> Ite
                 _leave(file, users, ledger, child, drain_s + _AFTER_DRAIN_S)
 
 
+def _beside(ledger: Path, end: str) -> Path:
+    return ledger.with_name(f"{ledger.name}{end}")
+
+
 def _lock_file(ledger: Path, end: str) -> IO[str]:
-    path = ledger.with_name(f"{ledger.name}{end}")
+    path = _beside(ledger, end)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
@@ -89,9 +95,15 @@ def _found_or_started(
     if _is_there(port or PORT, ledger, is_asked=port is not None):
         return port or PORT, None
     chosen = _free(port)
-    child, started = _start(starter(chosen), chosen, ledger)
+    child, started = _start(_until_unused(starter(chosen), ledger), chosen, ledger)
     _note(file, started)
     return chosen, child
+
+
+def _until_unused(start: Start, ledger: Path) -> Start:
+    """Have the proxy end by itself when no run holds a lock any more."""
+    locks = (str(_beside(ledger, _RUN)), str(_beside(ledger, _USERS)))
+    return replace(start, arguments=(*start.arguments, "--until-unused", *locks))
 
 
 def _is_healthy(port: int) -> bool:
@@ -179,9 +191,7 @@ def _note(file: IO[str], started: Started | None) -> None:
 
 def _leave(file: IO[str], users: IO[str], ledger: Path, child: subprocess.Popen[bytes] | None, patience_s: int) -> None:
     """End the proxy that a run has started, where nobody else uses it."""
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _is_last(users):
         fcntl.flock(users, fcntl.LOCK_UN)
         if child is not None:
             say("the proxy goes on for another `lockpin run`, which ends it")
@@ -195,6 +205,19 @@ def _leave(file: IO[str], users: IO[str], ledger: Path, child: subprocess.Popen[
             os.kill(started.pid, signal.SIGTERM)
         _wait(lambda: _ours(file, ledger) is None, patience_s)
     _note(file, None)
+
+
+def _is_last(users: IO[str]) -> bool:
+    """Say whether no other run uses the proxy; it is locked for this one then."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    # A lock is let go before it is taken in another kind: the proxy may have had it in between, for an instant.
+    fcntl.flock(users, fcntl.LOCK_SH)
+    with contextlib.suppress(OSError):
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _wait(is_done: Callable[[], bool], patience_s: int) -> None:

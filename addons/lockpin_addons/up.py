@@ -11,12 +11,13 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from mitmproxy.addons import core, disable_h2c, dns_resolver, errorcheck, next_layer, proxyserver, tlsconfig
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 
-from lockpin_addons import bundle, guard
+from lockpin_addons import bundle, guard, users
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--host", default="")
     parser.add_argument("--confdir", default="~/.mitmproxy")
+    parser.add_argument("--until-unused", nargs=2, type=Path, metavar=("RUN", "USERS"))
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE")
     told = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -44,6 +46,8 @@ async def _serve(told: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, master)
+    if told.until_unused is not None:
+        users.await_last(*told.until_unused, lambda: loop.call_soon_threadsafe(_stop, master))
     await master.run()
 
 

@@ -16,6 +16,7 @@ import pytest
 from processes import RIG, ROOT, free_port, until
 
 from lockpin_cli.env import Health, health
+from lockpin_core.ledger.liveness import Liveness
 
 # One call, as an SDK makes it: through HTTPS_PROXY, trusting what SSL_CERT_FILE says.
 AGENT = """
@@ -90,6 +91,11 @@ class Desk:
         self.begun.append(process)
         assert process.stdout.readline() == "there\n", process.stderr.read()
         return process
+
+
+def alive(ledger: Path) -> list[str]:
+    locks = Liveness(ledger)
+    return [writer for writer in locks.others() if locks.is_alive(writer)]
 
 
 @contextmanager
@@ -271,6 +277,36 @@ def test_two_runs_share_one_proxy_and_the_last_ends_it(desk, tmp_path):
     (tmp_path / "two").touch()
     assert second.wait(30) == 0
     until(lambda: health(desk.port) is Health.NONE)
+
+
+def test_proxy_ends_by_itself_when_its_last_run_was_killed(desk, tmp_path):
+    first = desk.begin("--", sys.executable, "-c", PATIENT, str(tmp_path / "one"))
+    second = desk.begin("--", sys.executable, "-c", PATIENT, str(tmp_path / "two"))
+    for process in (first, second):
+        assert health(desk.port) is Health.OK
+        process.kill()
+        process.wait(30)
+        (tmp_path / ("one" if process is first else "two")).touch()  # its command lives on, and is to end
+        if process is first:
+            third = desk.run("--", "true")  # whose end is no reason for the proxy's
+
+    assert third.returncode == 0
+    until(lambda: health(desk.port) is Health.NONE)
+    assert desk.run("--", "true").returncode == 0
+    assert health(desk.port) is Health.NONE
+
+
+def test_proxy_whose_run_is_killed_while_it_starts_ends_too(desk):
+    process = subprocess.Popen(
+        desk.command("run", "--port", str(desk.port), "--", "true"), cwd=desk.home, env=desk.environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    desk.begun.append(process)
+    writers = desk.ledger.parent / "ledger.sqlite3.writers"
+    until(lambda: writers.is_dir() and any(writers.iterdir()))
+    process.kill()
+
+    until(lambda: not alive(desk.ledger))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed by Linux only")
