@@ -242,17 +242,32 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
         words = '"provider" may choose a host that is dearer, and nothing keeps the call from it here; leave it out'
         raise Refused("unpriced_tool", words, model=parsed.model)
     is_signed = incoming.headers.get("authorization", "").strip().lower().startswith(_SIGNED)
-    if provider.output_beside_limit or provider.plan or is_signed or not provider.output_settable:
+    if provider.plan or is_signed or not provider.output_settable:
         parsed = replace(
             parsed,
-            beyond_limit=parsed.beyond_limit or provider.output_beside_limit,
             output_settable=parsed.output_settable and provider.output_settable and not is_signed,
             attested=parsed.attested or is_signed,
             subscription=parsed.subscription or provider.plan,
         )
-    found = Priced(incoming, wire, parsed, _model(prices, provider, parsed.model, at), prices, at)
+    model = _model(prices, provider, parsed.model, at)
+    if provider.output_beside_limit:
+        parsed = _thinking_beside(parsed, provider, model)
+    found = Priced(incoming, wire, parsed, model, prices, at)
     others = tuple(_also(found, also) for also in parsed.also)
     return replace(found, also=others) if others else found
+
+
+def _thinking_beside(parsed: Parsed, provider: Provider, model: Model) -> Parsed:
+    """Bound once what is thought beside the output limit: by the request's budget where the model keeps to it, else by
+    the model's whole output, or by a budget that is larger.
+    """
+    keeps = any(fnmatch.fnmatchcase(model.id, glob) for glob in provider.thinking_budget)
+    if parsed.has_budget and keeps:
+        return replace(parsed, thinking=parsed.thinking + _LAST_THOUGHT)
+    return replace(parsed, beyond_limit=True, thinking=max(0, parsed.thinking - (model.max_output_tokens or 0)))
+
+
+_LAST_THOUGHT = 128  # an allowance: with what words a model is told that its budget is used up is not known
 
 
 def _unread(incoming: Incoming, wire: Wire) -> str | None:

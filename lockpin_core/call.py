@@ -109,6 +109,8 @@ class Parsed:
     rounds: int = 1  # samplings that the provider may make by itself: 1 + the calls of its own tools; each reads it all
     output_rounds: int = 1  # how many of them may each have the output limit
     extra_output: int = 0  # output tokens billed beside the limit (rejected predictions)
+    thinking: int = 0  # tokens that each sampling of a choice may think beside the limit, as the request says
+    has_budget: bool = False  # `thinking_budget` says so, which those keep to who made it
     output_settable: bool = True  # False: the body must not get a limit
     attested: bool = False  # the body is signed or attested and passes byte for byte or not at all
     asks_usage: bool = (

@@ -31,6 +31,7 @@ _KEYS = frozenset(
         *(
             "output_beside_limit",
             "output_settable",
+            "thinking_budget",
             "deployments",
             "plan",
             "price_cap",
@@ -85,9 +86,7 @@ class Provider:
     name: str
     base: str  # where base-URL mode sends calls: scheme and host
     hosts: tuple[str, ...]  # exact, or with `*` for one or more characters of one label
-    wires: Mapping[str, str] = field(
-        default_factory=dict
-    )  # canonical path → wire; see `path_patterns`
+    wires: Mapping[str, str] = field(default_factory=dict)  # canonical path → wire; see `path_patterns`
     polls: Mapping[str, str] = field(default_factory=dict)  # "METHOD /path" → wire of the reply
     free: tuple[tuple[str, str], ...] = ()  # (method, pattern)
     uploads: tuple[tuple[str, str], ...] = ()  # those of them that bring a file
@@ -101,6 +100,7 @@ class Provider:
     include_usage: bool = True  # the host accepts `stream_options.include_usage`
     output_settable: bool = True  # the host accepts an output limit, and a limit on tool calls
     output_beside_limit: bool = False  # reasoning is billed beside the output limit
+    thinking_budget: tuple[str, ...] = ()  # globs of models that think no longer beside the limit than it says
     deployments: bool = False  # what stands for the model is a name that the customer chose
     plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
     price_cap: bool = False  # a request can say what it may cost at most (`provider.max_price`), and must: prices vary
@@ -268,6 +268,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         include_usage=choice(file, tree, "include_usage", ("true", "false")) == "true",
         output_settable=choice(file, tree, "output_settable", ("true", "false")) == "true",
         output_beside_limit=choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
+        thinking_budget=tuple(texts(file, tree, "thinking_budget")),
         plan=choice(file, tree, "plan", ("false", "true")) == "true",
         price_cap=choice(file, tree, "price_cap", ("false", "true")) == "true",
         cost_headers=tuple(texts(file, tree, "cost_headers")),

@@ -65,7 +65,7 @@ def output_times(parsed: Parsed) -> int:
 def fixed_output(parsed: Parsed, model: ModelFacts) -> int:
     """Give the output that may be billed beside the limit, whatever the limit is."""
     beyond = (model.max_output_tokens or 0) * output_times(parsed) if parsed.beyond_limit else 0
-    return parsed.extra_output + beyond
+    return parsed.extra_output + parsed.choices * parsed.rounds * parsed.thinking + beyond
 
 
 def prompt_bound(content: Content, model: ModelFacts) -> int | None:

@@ -31,6 +31,7 @@ class Thinking(NamedTuple):
 
     budget: int  # tokens of each sampling
     is_boundless: bool  # it thinks, and nothing says how long
+    has_budget: bool  # `thinking_budget` is among what says how long
 
 
 def routing_rule(value: object, tally: Tally) -> None:
@@ -65,14 +66,12 @@ def thinking(members: Mapping[str, object]) -> Thinking:
     enabled = members.get("enable_thinking")
     if enabled is not None and type(enabled) is not bool:
         raise WireError(f"enable_thinking is {shown(enabled)}; true or false is allowed")
-    stated = [
-        whole(members.get("thinking_budget"), "thinking_budget"),
-        whole(_inner(members, "reasoning").get("max_tokens"), "reasoning.max_tokens"),
-    ]
+    own = whole(members.get("thinking_budget"), "thinking_budget")
+    stated = [own, whole(_inner(members, "reasoning").get("max_tokens"), "reasoning.max_tokens")]
     config = _inner(_inner(_inner(members, "extra_body"), "google"), "thinking_config")
     dynamic = whole(config.get("thinking_budget"), "thinking_budget", low=-1) or 0  # -1: as the model likes, inside
     budgets = [budget for budget in stated if budget is not None]
-    return Thinking(max([*budgets, dynamic, 0]), enabled is True and not budgets)
+    return Thinking(max([*budgets, dynamic, 0]), enabled is True and not budgets, own is not None)
 
 
 def _inner(members: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -198,7 +198,7 @@ def _parse(body: Body, request: Request) -> Parsed:
         attested=is_signed,
         prompt_units=written_units(members, tally),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
-        extra_output=thinks.budget,
+        thinking=thinks.budget,
         beyond_limit=thinks.is_boundless or _works_beyond(members),
         routed=is_routed(members),
         chain=chain,
@@ -224,7 +224,6 @@ def _with_tools(parsed: Parsed, members: Mapping[str, object], tally: ResponsesT
     return replace(
         parsed,
         rounds=1 + calls + summaries,
-        extra_output=(1 + calls + summaries) * parsed.extra_output,
         output_rounds=1 + summaries,
         fees={unit: calls * pieces for unit, pieces in fees.items()},
         tool_limit=limit if kinds and asked is None else None,

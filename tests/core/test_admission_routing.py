@@ -12,6 +12,7 @@ CAP = {"prompt": 1, "completion": 5, "request": 0}
 LONG = {"tokens": "1000", "input": "3", "output": "8"}
 PRICING = {
     "ink": {"input": "1", "output": "5", **FACTS},
+    "qwen3-max": {"input": "1", "output": "5", **FACTS},
     "banded": {"input": "1", "output": "5", "above": [LONG], **FACTS},
 }
 HI = [{"role": "user", "content": "hi"}]
@@ -108,6 +109,30 @@ def test_where_thinking_is_billed_beside_the_limit_the_models_maximum_is_held_to
     inside = ask(told, "/v1/chat/completions", provider="openai").held.call.quote.ceiling.output
 
     assert (inside, beside) == (9, 9 + 50_000)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "more", "beside"),
+    [
+        ("qwen", "qwen3-max", {"thinking_budget": 700}, 700 + 128),  # and the words that end it
+        ("qwen", "qwen3-max", {"thinking_budget": 0}, 128),
+        ("qwen", "qwen3-max", {"enable_thinking": True, "thinking_budget": 700, "n": 3}, 700 + 128),
+        ("qwen", "qwen3-max", {}, 50_000),
+        ("qwen", "qwen3-max", {"reasoning": {"max_tokens": 700}}, 50_000),  # another vendor's field
+        ("qwen", "ink", {"thinking_budget": 700}, 50_000),  # of this model nobody says that it keeps to a budget
+        ("qwen", "ink", {"thinking_budget": 60_000}, 60_000),
+        ("xai", "qwen3-max", {"thinking_budget": 700}, 50_000),
+        ("openai", "qwen3-max", {"thinking_budget": 700}, 700),
+    ],
+)
+def test_thinking_beside_the_limit_is_held_once(provider: str, model: str, more: dict, beside: int):
+    """Once for each choice, of 9 tokens, at a model that writes 50,000 tokens at most."""
+    path = "/compatible-mode/v1/chat/completions" if provider == "qwen" else "/v1/chat/completions"
+    told = {"model": model, "messages": HI, "max_tokens": 9, **more}
+
+    most = ask(told, path, provider=provider).held.call.quote.ceiling.output
+
+    assert most == more.get("n", 1) * (9 + beside)
 
 
 def test_qwen_is_given_the_limit_that_bounds_thinking_and_answer():

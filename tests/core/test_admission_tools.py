@@ -55,6 +55,15 @@ def test_near_the_cap_fewer_calls_are_let_through(limit, calls):
     assert most(decision) <= Money.parse(limit).nano < most(decision) + ROUND.nano
 
 
+def test_fewer_calls_think_less_where_each_sampling_has_a_budget_of_its_own():
+    """Six samplings of 4,000 tokens of thinking are $0.12, two are $0.04; one call without any is just under $0.22."""
+    decision = ask(Desk(config("0.28", pricing=pricing())), thinking_budget=4000)
+
+    assert json.loads(decision.body)["max_tool_calls"] == 1
+    assert Money.parse("0.25").nano < most(decision) < Money.parse("0.26").nano
+    assert decision.held.call.quote.ceiling.output == 1000 + 2 * 4000
+
+
 def test_a_limit_of_the_request_is_left_as_it_is_where_it_fits_and_lowered_where_it_does_not():
     assert ask(Desk(config("1", pricing=pricing())), max_tool_calls=3).body is None
 

@@ -3,6 +3,7 @@
 No bound of the product's takes part in it.
 """
 
+import fnmatch
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -242,11 +243,14 @@ def bill(asked: Asked, *, limit: int | None = None) -> Bill:
     drawn = {"image_in"} if body.images else set()
     at_most = limit if limit is not None else body.limit
     wrote = body.choices * body.writes * written(model, at_most)
-    is_beyond = body.beyond or asked.found.incoming.provider.output_beside_limit
+    provider = asked.found.incoming.provider
+    keeps = body.thinks > 0 and any(fnmatch.fnmatchcase(model.id, glob) for glob in provider.thinking_budget)
+    is_beyond = body.beyond or (provider.output_beside_limit and not keeps)
+    thought = body.choices * body.reads * body.thinks if not is_beyond else 0  # or it is part of all that may come
     beyond = body.choices * body.writes * written(model, None) if is_beyond and body.wire not in OUTPUTLESS else 0
     return Bill(
         first * (1 + body.again) + (body.reads - 1) * (model.context_tokens or 0),
-        wrote + body.beside + beyond,
+        wrote + body.beside + thought + beyond,
         ("input", "cache_read", *body.cached, *sorted(sound | drawn)),
         ("output", *(["audio_out"] if body.speaks else [])),
         body.fees,

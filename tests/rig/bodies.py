@@ -42,6 +42,7 @@ class Body:
     again: int = 0  # samplings of the prompt as it is, by the same model
     writes: int = 1  # samplings that may each have the whole limit
     beside: int = 0  # output tokens beside the limit
+    thinks: int = 0  # tokens of thinking beside the limit in each sampling of a choice, by a `thinking_budget`
     beyond: bool = False  # as much as the model can write may come beside the limit
     cached: tuple[str, ...] = ()  # units that prompt tokens may be written to the cache as
     hears: bool = False  # prompt tokens may be sound
@@ -232,6 +233,7 @@ CHAT = [
     _chat(
         "a schema", told={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}
     ),
+    _chat("thinks for a while", told={"thinking_budget": 9000, "n": 2}, choices=2, thinks=9000),
     _chat("kept for long", told={"prompt_cache_retention": "24h"}, cached=("cache_write_30m", "cache_write_12h")),
     _chat(
         "marked as for Claude",
@@ -286,6 +288,14 @@ RESPONSES = [
     ),
     _response(
         "searches", told={"tools": [{"type": "web_search"}], "max_tool_calls": 3}, reads=4, fees={"web_search": 3}
+    ),
+    _response(
+        "searches and thinks after each",
+        told={"tools": [{"type": "web_search"}], "max_tool_calls": 3, "thinking_budget": 9000},
+        reads=4,
+        thinks=9000,
+        fees={"web_search": 3},
+        uses=(Use(3, ONE_SEARCH),),
     ),
     _response(
         "searches without a limit",

@@ -421,19 +421,20 @@ def test_no_reply_bills_a_unit_that_its_request_was_not_held_for(path: Path):
 
 
 @pytest.mark.parametrize(
-    ("more", "extra", "beyond"),
+    ("more", "most", "beyond"),
     [
         ({"reasoning": {"max_tokens": 5}}, 5, False),
         ({"thinking_budget": 7}, 7, False),
-        ({"thinking_budget": 7, "tools": [WEB], "max_tool_calls": 2}, 21, False),  # of each of three samplings
+        ({"thinking_budget": 7, "tools": [WEB], "max_tool_calls": 2}, 7, False),  # of each of three samplings
         ({"enable_thinking": True}, 0, True),
         ({"search_parameters": {"mode": "off"}}, 0, False),
     ],
 )
-def test_thinking_that_may_be_billed_beside_the_limit_is_held(more: dict, extra: int, beyond: bool):
+def test_thinking_that_may_be_billed_beside_the_limit_is_noted(more: dict, most: int, beyond: bool):
     parsed = parse(**more)
 
-    assert (parsed.extra_output, parsed.beyond_limit) == (extra, beyond)
+    assert (parsed.thinking, parsed.extra_output, parsed.beyond_limit) == (most, 0, beyond)
+    assert parsed.rounds == (3 if "tools" in more else 1)
 
 
 def test_who_may_serve_a_call_is_said():
