@@ -5,6 +5,13 @@
 
 from __future__ import annotations
 
+from lockpin_cli import early  # isort: skip
+
+early.begin()
+# All that is slow to import comes after it.
+# ruff: noqa: E402
+
+import contextlib
 import gc
 import importlib
 import signal
@@ -101,21 +108,29 @@ def lockpin(
 
 def main() -> None:
     """Run one command and end the process with its status."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that leaves, such as head, ends us without a word
-    is_for_eval = _is_for_eval(sys.argv[1:])
-    streams.prepare(escape=not is_for_eval)
     try:
-        _check_words(sys.argv[1:])
-        status = app(prog_name="lockpin", standalone_mode=False)
-        streams.finish("done, but ")
-    except Exception as error:
-        status = _fault(error)
-        if is_for_eval:
+        status = _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        status = early.INTERRUPTED
+    if status and _is_for_eval(sys.argv[1:]):
+        with contextlib.suppress(LockpinError):
             print("false")  # `eval "$(lockpin env)" && agent` must not go on without the cap
     streams.close()
     gc.freeze()  # nothing is searched for cycles as the process ends: a tenth of a report's time
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status)
+
+
+def _run(words: Sequence[str]) -> int:
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that leaves, such as head, ends us without a word
+    streams.prepare(escape=not _is_for_eval(words))
+    try:
+        _check_words(words)
+        status = app(prog_name="lockpin", standalone_mode=False)
+        streams.finish("done, but ")
+    except Exception as error:
+        return _fault(error)
+    return status if isinstance(status, int) else 0
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -161,6 +176,8 @@ def _say(message: str) -> None:
 
     say(message)
 
+
+early.finish()
 
 if __name__ == "__main__":
     main()
