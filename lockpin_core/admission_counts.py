@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lockpin_core.admission import Priced
+from lockpin_core.aside import beside_loop
 from lockpin_core.call import Content
 from lockpin_core.errors import WireError
 from lockpin_core.providers import Free
 from lockpin_core.sizing import counts, tokenizer
 
 PATIENCE_S = 2.0
-_WRITE_ON_LOOP_BYTES = 32 * 1024  # of a prompt: to write down what is asked about a larger one takes a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ class Counts:
     def __init__(self, counter: Counter | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self._counter, self._patience_s = counter, patience_s
         self._known = counts.Counts()
+
+    def foresee(self, priced: Priced) -> None:
+        """Begin to load the tokenizer that may count for such calls: it takes a while, and holds everyone up once."""
+        if self.counts_here(priced):
+            tokenizer.prepare(priced.model.tokenizer)
 
     async def counted(self, priced: Priced, digest: bytes) -> Priced | None:
         """Give the call with its prompt counted; None: nothing counts it, or not in time. `digest`: of its content."""
@@ -78,9 +84,7 @@ class Counts:
         incoming, wire = priced.incoming, priced.wire
         if self._counter is None or priced.parsed.attested:
             return None
-        large = len(incoming.body) > _WRITE_ON_LOOP_BYTES
-        request = incoming.request()
-        ask = await asyncio.to_thread(wire.count_request, request) if large else wire.count_request(request)
+        ask = await beside_loop(len(incoming.body), partial(wire.count_request, incoming.request()))
         if ask is None:
             return None
         if not isinstance(incoming.provider.route("POST", ask.path), Free):

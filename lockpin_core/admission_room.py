@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from lockpin_core.admission import Priced, Refused
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
+from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import Standing, violations
 from lockpin_core.call import Call
 from lockpin_core.clients import client_of
@@ -21,8 +22,6 @@ from lockpin_core.errors import LedgerUnavailable, LockpinError
 from lockpin_core.ladder import FIT, room, rungs
 from lockpin_core.ledger.answers import answer_of, failed_by
 from lockpin_core.ledger.protocol import Closed, Held, Ledger, Rules, Short, Smaller, Wait
-
-PARSE_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread: it would block the loop for over a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +126,7 @@ class Seeker:
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""
         request = priced.incoming.request()
-        if len(request.body) > PARSE_ON_LOOP_BYTES // 4:
-            same = await asyncio.to_thread(priced.wire.same_call, request)
-        else:
-            same = priced.wire.same_call(request)
+        same = await beside_loop(len(request.body), partial(priced.wire.same_call, request))
         return hashlib.sha256(priced.incoming.payers.task.encode() + b"\0" + same).digest()
 
     async def _ask(

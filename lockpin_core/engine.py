@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +21,8 @@ from lockpin_core.admission import (
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
-from lockpin_core.admission_room import PARSE_ON_LOOP_BYTES, Found, Seeker
+from lockpin_core.admission_room import Found, Seeker
+from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (
     Call,
@@ -155,10 +155,7 @@ class Engine(Settler):
 
     async def _price(self, incoming: Incoming, wire: Wire) -> Priced:
         request = incoming.request()
-        if len(incoming.body) > PARSE_ON_LOOP_BYTES:
-            parsed = await asyncio.to_thread(wire.parse, request)
-        else:
-            parsed = wire.parse(request)
+        parsed = await beside_loop(len(incoming.body), partial(wire.parse, request))
         if parsed.chain is not None:
             parsed = await self._with_chain(incoming, parsed)
         try:
@@ -193,6 +190,8 @@ class Engine(Settler):
         )
 
     async def _hold(self, priced: Priced, call: Call) -> Decision:
+        if priced.is_capped:
+            self._counts.foresee(priced)
         found = await self._seeker.seek(priced, call)
         match found.answer:
             case Held():
@@ -217,7 +216,8 @@ class Engine(Settler):
         change = body_change(priced, answer.call)
         body = None if change is None else await self._rewritten(priced, change)
         if (cap := price_cap(priced, answer.call.quote.ceiling.prompt)) is not None:
-            body = with_price_cap(priced.incoming.body if body is None else body, cap)
+            whole = priced.incoming.body if body is None else body
+            body = await beside_loop(len(whole), partial(with_price_cap, whole, cap))
         strips = change is not None and change.ask_usage
         incoming = priced.incoming
         account = incoming.account() if priced.wire.links else None
@@ -229,7 +229,7 @@ class Engine(Settler):
         incoming = priced.incoming
         field, parsed = incoming.provider.output_field, priced.parsed
         rewrite = partial(priced.wire.rewrite, incoming.request(), change, output_field=field, parsed=parsed)
-        return await asyncio.to_thread(rewrite) if len(incoming.body) > PARSE_ON_LOOP_BYTES else rewrite()
+        return await beside_loop(len(incoming.body), rewrite)
 
     def _short(self, found: Found, short: Short) -> Answered:
         fits: dict[str, object] = {}

@@ -94,7 +94,7 @@ class Lockpin:
             standings = await self.drain.or_end(self.in_force.terms.engine.in_force(MACHINE))
             if standings is None:
                 return
-            lean.spare_the_collector()
+            lean.spare_the_loop()
             print("\n".join(start_block(self._start(self.in_force.terms, standings))), flush=True)
             self._watching = asyncio.create_task(guard.never_end(self.reloader.look, LOOK_S))
 

@@ -21,6 +21,8 @@ from mitmproxy.coretypes import multidict
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.flow import Flow
 
+from lockpin_core.aside import take_short_turns
+
 _in_place: set[str] = set()
 
 type Handler = Callable[..., object]
@@ -71,7 +73,13 @@ def quicken(addons: AddonManager) -> list[str]:
     return left_out
 
 
-def spare_the_collector() -> None:
+def spare_the_loop() -> None:
+    """Keep what runs beside the loop from making it wait: the search for garbage, and threads that hold on."""
+    _spare_the_collector()
+    take_short_turns()
+
+
+def _spare_the_collector() -> None:
     """Take what a start has made out of Python's search for garbage, and let it begin a search less often.
 
     Otherwise each full search walks over all modules and prices while calls wait: tens of milliseconds.

@@ -59,10 +59,12 @@ class Tokenizers:
     folder: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _loaded: dict[str, Encoding | None] = field(default_factory=dict)
+    _begun: set[str] = field(default_factory=set)
 
     def prepare(self, encoding: str) -> None:
-        """Begin to load an encoding in a thread of its own, unless it is there."""
-        if encoding in _DEFINITIONS and encoding not in self._loaded:
+        """Begin to load an encoding in a thread of its own, unless that was begun before."""
+        if encoding in _DEFINITIONS and encoding not in self._begun:
+            self._begun.add(encoding)
             threading.Thread(target=self._get, args=(encoding,), name="lockpin-tokenizer", daemon=True).start()
 
     def is_ready(self, encoding: str) -> bool:

@@ -19,6 +19,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire.textsize import sizes, utf8_size
 
 MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
+_FEW_BYTES = 16 * 1024  # of a body that nobody has to wait for
 MAX_WORD = 256  # characters of a model, a tier or a region
 
 _AGENTS = re.compile(r"\bgrok-.*multi-agent", re.IGNORECASE)
@@ -67,7 +68,8 @@ def read_body(body: bytes) -> Body:
     if text.startswith("\ufeff"):
         raise WireError("the body starts with a byte order mark; plain UTF-8 is allowed")
     try:
-        members, spans, end = _read_object(text, _skip(text, 0), _STRICT)
+        decoder = _STRICT if len(body) <= _FEW_BYTES else _STRICT_STEPS
+        members, spans, end = _read_object(text, _skip(text, 0), decoder)
     except RecursionError:
         raise WireError("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -256,5 +258,13 @@ def _no_constant(text: str) -> NoReturn:
     raise WireError(f"the body has {text.lstrip('-')} where JSON allows a number only")
 
 
+def _whole(text: str) -> int:
+    return int(text)
+
+
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+# Steps through a function of ours for each number too, so that a long list of them lets other threads run in between.
+_STRICT_STEPS = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+)
 _FAST = json.JSONDecoder()

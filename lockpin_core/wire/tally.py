@@ -17,7 +17,7 @@ import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from lockpin_core.call import Content, Image
 from lockpin_core.errors import WireError
@@ -296,10 +296,22 @@ def _look_into(value: object, tally: Tally) -> None:
 
 def _strings(value: object, longer: list[str]) -> int:
     """Count strings, keys and numbers. A number whose text is longer than it is written again goes to `longer`."""
-    if isinstance(value, dict):
-        return len(value) + sum(_strings(item, longer) for item in value.values())
-    if isinstance(value, list):
-        return sum(_strings(item, longer) for item in value)
-    if type(value) is Number and len(value.text) > len(float.__repr__(value)):
-        longer.append(value.text)
-    return 0 if value is None or isinstance(value, bool) else 1
+    found, left = 0, [value]
+    for item in left:  # which grows by what is inside
+        kind = type(item)
+        if kind is str or kind is int:
+            found += 1
+        elif kind is dict:
+            members = cast("dict[str, object]", item)
+            found += len(members)
+            left += members.values()
+        elif kind is list:
+            left += cast("list[object]", item)
+        elif kind is Number:
+            number = cast("Number", item)
+            found += 1
+            if len(number.text) > len(float.__repr__(number)):
+                longer.append(number.text)
+        elif kind is not bool and item is not None:
+            found += 1
+    return found

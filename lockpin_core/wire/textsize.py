@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-PIECE = 1 << 20  # characters that are measured at once
+PIECE = 1 << 18  # characters that are measured at once
 
 _ASCII = re.compile(r"[\x00-\x7f]")
 _MOST_MARKS = 30  # in a row: no writing has more, says Unicode's Stream-Safe Text Format

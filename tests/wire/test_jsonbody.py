@@ -40,10 +40,11 @@ MALFORMED = {
 }
 
 
+@pytest.mark.parametrize("space", [b"", b" " * 20_000], ids=["short", "long"])
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_body_is_a_bad_request(body: bytes):
+def test_malformed_body_is_a_bad_request(body: bytes, space: bytes):
     with pytest.raises(WireError) as refused:
-        read_body(body)
+        read_body(body + space)
 
     assert refused.value.code == "bad_request"
     assert len(str(refused.value)) < 200
@@ -57,6 +58,15 @@ def test_members_and_where_they_stand():
         "a": '[1, {"b": "\\u00e4"}]',
         "c": '"x"',
     }
+
+
+def test_long_body_has_the_values_of_a_short_one():
+    text = '{"a": [0, -7, 12345678901234567890, 1.50, 1e3, true, null, "é"], "b": {"c": [1]}}'
+    short, long = read_body(text.encode()), read_body((text + " " * 20_000).encode())
+
+    assert long.members == short.members == json.loads(text)
+    assert [type(item) for item in long.members["a"][:3]] == [int, int, int]
+    assert long.spans == short.spans
 
 
 def test_empty_object_has_no_members():

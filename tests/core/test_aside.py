@@ -1,0 +1,65 @@
+"""Work on bodies: small ones at once, others in a thread, very large ones in another, behind which nobody stands."""
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from lockpin_core import aside
+from lockpin_core.aside import ON_LOOP_BYTES, beside_loop, take_short_turns
+from lockpin_core.errors import WireError
+
+MEGABYTE = 1 << 20
+
+
+def thread_of(size: int) -> int:
+    return asyncio.run(beside_loop(size, threading.get_ident))
+
+
+def test_small_body_is_read_at_once():
+    assert thread_of(ON_LOOP_BYTES) == threading.get_ident()
+
+
+def test_larger_body_is_read_in_a_thread():
+    assert thread_of(ON_LOOP_BYTES + 1) not in (threading.get_ident(), thread_of(MEGABYTE + 1))
+
+
+@pytest.mark.parametrize("size", [1, ON_LOOP_BYTES + 1, MEGABYTE + 1])
+def test_error_of_the_work_comes_through(size: int):
+    def fail() -> None:
+        raise WireError("the body is no JSON")
+
+    with pytest.raises(WireError, match="the body is no JSON"):
+        asyncio.run(beside_loop(size, fail))
+
+
+def test_ordinary_body_does_not_stand_behind_a_very_large_one():
+    done = threading.Event()
+
+    async def both() -> str:
+        large = asyncio.create_task(beside_loop(MEGABYTE + 1, lambda: done.wait(30)))
+        await asyncio.sleep(0)
+        found = await beside_loop(ON_LOOP_BYTES + 1, lambda: "read")
+        assert not large.done()
+        done.set()
+        assert await large
+        return found
+
+    assert asyncio.run(both()) == "read"
+
+
+def test_threads_take_turns_more_often_than_a_millisecond_and_never_less_often_than_before():
+    before = sys.getswitchinterval()
+    try:
+        take_short_turns()
+        assert sys.getswitchinterval() < 0.001
+        sys.setswitchinterval(0.0001)
+        take_short_turns()
+        assert sys.getswitchinterval() <= 0.0001
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_bodies_wait_for_no_more_than_two_threads():
+    assert aside._ordinary._max_workers == aside._large._max_workers == 1
