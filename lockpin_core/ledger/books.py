@@ -97,7 +97,7 @@ class Books(Frame):
         """Try this writer's waiters in the order of all tickets, if something may let one of them go.
 
         Others' waiters are tried by their own process a moment later; what they need when their turn is first is left
-        to them.
+        to them, unless their process is stopped.
         """
         room = self.room
         if not room.is_due(self.at):
@@ -111,7 +111,7 @@ class Books(Frame):
                 waiter = room.own.get(ticket.call)
                 if waiter is not None and ticket.is_protected(self.at):
                     set_aside(ticket, ahead, waiter.ticket.short)
-            elif ticket.until > self.at:
+            elif ticket.until > self.at and not room.is_asleep(ticket):
                 room.wake_at = min(room.wake_at, ticket.next_at(self.at))
                 if self._has_room_for(ticket, ahead):
                     set_aside(ticket, ahead, ticket.accounts)
@@ -156,9 +156,8 @@ class Books(Frame):
 
     def _ahead(self, mine: Waiter | None) -> Amounts:
         """Give what the protected waiters need that come before a newcomer, or before the call of a ticket."""
-        tickets = self.room.tickets()
-        if mine is not None:
-            tickets = [ticket for ticket in tickets if ticket.number < mine.ticket.number]
+        last = NEVER if mine is None else mine.ticket.number
+        tickets = (one for one in self.room.tickets() if one.number < last and not self.room.is_asleep(one))
         return protected(tickets, self.at)
 
     def _has_room_for(self, ticket: Ticket, ahead: Amounts) -> bool:

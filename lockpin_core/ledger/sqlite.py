@@ -11,7 +11,7 @@ from typing import Any
 
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
-from lockpin_core.clock import Clock, NewId
+from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import upstream
 from lockpin_core.ledger.books import Books
@@ -33,6 +33,7 @@ from lockpin_core.ledger.protocol import (
     Smaller,
     Wait,
 )
+from lockpin_core.ledger.pulse import Pulse, Ticks
 from lockpin_core.ledger.turns import Waiter
 from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
 from lockpin_core.money import Money
@@ -48,7 +49,8 @@ class SqliteLedger:
     `durability`: "full" (on disk before the answer) or "normal" (survives the process, not the machine). `fault` is
     told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
     commit at once, for an event loop to run them in one step. Both are called from the writer's thread. With `soon`,
-    which puts an action on that loop's next turn, the loop's operations are gathered and share commits.
+    which puts an action on that loop's next turn, the loop's operations are gathered and share commits. By `ticks` it is
+    known who is awake.
     Raises LedgerError where the path cannot be a ledger.
     """
 
@@ -62,6 +64,7 @@ class SqliteLedger:
         fault: Fault = _no_fault,
         deliver: Deliver = deliver_here,
         soon: Soon | None = None,
+        ticks: Ticks = monotonic_s,
     ) -> None:
         connection = open_ledger(path, durability=durability, new_id=new_id)
         try:
@@ -81,6 +84,7 @@ class SqliteLedger:
             connection.close()
             raise
         books = Books(connection, self.writer_id)
+        books.room.pulse = Pulse(self._liveness.folder, self.writer_id, ticks)
         self._writer = Writer(
             connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness
         )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from lockpin_core.clock import monotonic_s
 from lockpin_core.ledger.protocol import Closed, Held, Short
+from lockpin_core.ledger.pulse import Pulse
 from lockpin_core.ledger.turns import Ticket, Waiter
 
 type Answer = Held | Short | Closed
@@ -40,8 +41,11 @@ class WaitingRoom:
         self.is_shut = False  # nobody is let go in this transaction
         self.has_changed = False  # something happened since they were tried, so that they stand otherwise
         self.wake_at = NEVER  # when time alone may: a window ends, spend leaves, another's ticket is over
+        self.pulse: Pulse | None = None  # of a process that lets calls wait
+        self._asleep: frozenset[str] = frozenset()  # writers with calls that wait, and that cannot let them go now
         self._connection, self._writer = connection, writer
         self._written: dict[str, Ticket] = {}  # own tickets as they are on the file
+        self._writers: frozenset[str] = frozenset()  # of the others' tickets
 
     @property
     def is_empty(self) -> bool:
@@ -65,6 +69,7 @@ class WaitingRoom:
             found[call] = Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, shorts)
         self.others = [ticket for ticket in found.values() if ticket.writer != self._writer]
         self._written = {call: ticket for call, ticket in found.items() if ticket.writer == self._writer}
+        self._writers = frozenset(ticket.writer for ticket in self.others)
         self.has_changed = True
 
     def tickets(self) -> Sequence[Ticket]:
@@ -95,15 +100,33 @@ class WaitingRoom:
             self.has_changed = True
 
     def is_due(self, at: int) -> bool:
-        """Say whether the own waiters are to be tried."""
-        if not self.own or self.is_shut:
+        """Say whether the own waiters are to be tried. On the way it is seen which processes are awake."""
+        if self.is_shut:
+            return False
+        self._look_around()
+        if not self.own:
             return False
         return self.has_changed or at >= self.wake_at or monotonic_s() >= self.deadline_s
+
+    def is_asleep(self, ticket: Ticket) -> bool:
+        """Say whether a ticket's process cannot take its turn, so that it stands in nobody's way."""
+        return ticket.writer in self._asleep
+
+    def _look_around(self) -> None:
+        if self.pulse is None:
+            return
+        if self.own:
+            self.pulse.beat()
+        asleep = frozenset(filter(self.pulse.is_asleep, self._writers))
+        if asleep != self._asleep:
+            self._asleep, self.has_changed = asleep, True
 
     def flush(self) -> None:
         """Write what has changed of the own tickets."""
         if not self.own and not self._written:
             return
+        if self.own and self.pulse is not None:
+            self.pulse.beat()  # before others see a ticket
         tickets = {call: waiter.ticket for call, waiter in self.own.items()}
         if tickets == self._written:
             return

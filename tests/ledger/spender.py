@@ -1,5 +1,5 @@
-"""A process with a ledger of its own on a shared file: `spend`, `linger` or `wait` until killed, `queue` up for money
-that others hold, or `fill` the disk.
+"""A process with a ledger of its own on a shared file: `spend`, `linger` or `wait` until killed, take a `turn` or `queue`
+up for money that others hold, or `fill` the disk.
 """
 
 import concurrent.futures
@@ -50,6 +50,17 @@ def wait(ledger, name, count):
     sys.stdin.read()
 
 
+def turn(ledger, name, count):
+    """Let one call wait, and say what it was answered."""
+    asked = ledger.hold(call(f"{name}-0", "0.2"), IN_FORCE, None, Wait(timedelta(seconds=300)))
+    ledger.look_after().result(WAIT_S)
+    assert not asked.done()
+    print("waiting", flush=True)
+    print(type(asked.result(60)).__name__)
+    ledger.settle(f"{name}-0", charge("0.02")).result(WAIT_S)
+    ledger.stop()
+
+
 def queue(ledger, name, count):
     """Run calls at once that may cost $0.10 and do cost $0.01, each for 50 ms."""
 
@@ -98,7 +109,7 @@ def main(what, path, name, count):
     if what == "fill":
         fill(ledger, path, faults)
     else:
-        {"spend": spend, "linger": linger, "wait": wait, "queue": queue}[what](ledger, name, int(count))
+        {"spend": spend, "linger": linger, "wait": wait, "turn": turn, "queue": queue}[what](ledger, name, int(count))
 
 
 main(*sys.argv[1:])

@@ -13,11 +13,12 @@ import pytest
 from lockpin_core.clock import utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.protocol import Held, Short, Wait
+from lockpin_core.ledger.pulse import Pulse
 from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle, void
 from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, rules
-from tests.ledger.waiting_history import WaitingHistory
+from tests.ledger.waiting_history import SetTicks, WaitingHistory
 
 SPENDER = Path(__file__).with_name("spender.py")
 ROOT = Path(__file__).parents[2]
@@ -39,10 +40,26 @@ def process(*arguments):
     return subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment)
 
 
+@pytest.fixture
+def at_its_end_killed():
+    workers = []
+    yield lambda worker: workers.append(worker) or worker
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+
+
 def asking(ledger, call_id, dollars, in_force=ONE, seconds=30.0):
     asked = ledger.hold(call(call_id, dollars), in_force, None, Wait(timedelta(seconds=seconds)))
     ledger.look_after().result(WAIT_S)
     return asked
+
+
+def until(condition):
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -67,6 +84,17 @@ def test_waiters_go_when_a_slow_model_says_so(tmp_path, seed):
 def test_waiters_of_two_processes_go_in_the_order_of_all_tickets(tmp_path, seed):
     with closing(SqliteDesk(tmp_path)) as desk, stopping(desk.open()) as other:
         WaitingHistory(desk, seed, (desk.ledger, other)).play(80)
+    assert verify(desk.path).wrong is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_waiters_of_a_stopped_process_are_passed_and_keep_their_places(tmp_path, seed):
+    ticks = SetTicks()
+    with closing(SqliteDesk(tmp_path)) as desk, stopping(desk.open(ticks=ticks)) as one:
+        with stopping(desk.open(ticks=ticks)) as other:
+            history = WaitingHistory(desk, seed, (one, other), ticks)
+            history.play(100)
+    assert history.naps > 0
     assert verify(desk.path).wrong is None
 
 
@@ -124,6 +152,34 @@ def test_a_ticket_whose_time_is_over_stands_in_nobodys_way(desk):
         assert not large.done()
         void(desk, "c1")
         assert isinstance(large.result(WAIT_S), Held)  # nothing is left for the one whose time is over
+
+
+def test_a_stopped_process_is_passed_and_takes_no_room_that_is_gone_when_it_goes_on(desk, at_its_end_killed):
+    desk.clock.now = utc_now()
+    hold(desk, "c1", "0.2", QUARTER)
+    worker = at_its_end_killed(process("turn", desk.path, "p", 1))
+    assert worker.stdout.readline() == "waiting\n"
+    ((writer,),) = desk.query("SELECT DISTINCT writer FROM waiting")
+    worker.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+    desk.clock.pass_by(seconds=150)  # a third of its patience, and less than all: nobody younger may go before it
+
+    small = asking(desk.ledger, "c2", "0.05", QUARTER, seconds=600)
+
+    assert isinstance(small.result(WAIT_S), Held)
+    assert desk.query("SELECT 1 FROM waiting WHERE writer = ?", writer)
+    void(desk, "c1")
+    assert isinstance(hold(desk, "c3", "0.2", QUARTER), Held)  # the room that it waits for
+    worker.send_signal(signal.SIGCONT)
+    pulse = Pulse(desk.ledger._liveness.folder, "")
+    until(lambda: not pulse.is_asleep(writer))
+    assert hold(desk, "c4", "0.01", QUARTER).violations
+    assert seen(desk, QUARTER)["daily"] == ("0", "0.25")
+    void(desk, "c2")
+    until(lambda: hold(desk, f"c5-{time.monotonic_ns()}", "0.01", QUARTER).behind)  # it has its place again
+    void(desk, "c3")
+    assert worker.communicate(timeout=WAIT_S)[0] == "Held\n"
+    assert seen(desk, QUARTER)["daily"] == ("0.02", "0")
 
 
 def test_tickets_of_a_killed_process_go_with_it(desk):

@@ -1,6 +1,7 @@
 """Random histories of calls that wait, beside a slow model that knows SPEC's words on whose turn it is and no tables.
 
-One ledger or two on the same books: what one process frees is the other's too, in the order of all tickets.
+One ledger or two on the same books: what one process frees is the other's too, in the order of all tickets. With a
+clock that never steps to set, one of them may be stopped for a while: its waiters keep their tickets, and are passed.
 """
 
 import random
@@ -12,17 +13,18 @@ from lockpin_core.call import Void
 from lockpin_core.ledger.protocol import Held, Short, Wait
 from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, rules
 
-CENT = 10**7
+CENT, SECOND = 10**7, 10**6
 OWN = Budget("task", "task", LIFETIME, money("0.50"), enforce=True, own=True)
 WIDE = machine("1", name="wide", window=LIFETIME)
 LARGE = machine("0.70", name="large", window=LIFETIME, models=("big-*",))
 RULES = rules(WIDE, LARGE, own=OWN)
+NAP = 6  # how often one is stopped, or goes on, beside the weights of the other steps
 STEPS = {"hold": 14, "wait": 26, "settle": 16, "void": 6, "shrink": 8, "leave": 4, "lift": 2, "later": 14}
 
 
 @dataclass
 class Asked:
-    """A call that waits, as the model sees it; amounts in cents."""
+    """A call that waits, as the model sees it; amounts in cents, times in microseconds."""
 
     name: str
     on: tuple  # its accounts
@@ -30,18 +32,33 @@ class Asked:
     since: int
     patience: int
     future: object
+    ledger: object
     short: set = field(default_factory=set)
 
     def is_protected(self, now):
-        return now >= self.since + self.patience / 3
+        return now >= self.since + self.patience // 3
+
+    def turns(self):
+        return self.since + self.patience // 3, self.since + self.patience
+
+
+class SetTicks:
+    """A clock that never steps, and stands still unless it is set."""
+
+    now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
 
 
 class WaitingHistory:
     """Plays random steps and compares after each what was answered, and what the accounts are."""
 
-    def __init__(self, desk, seed, ledgers=()):
+    def __init__(self, desk, seed, ledgers=(), ticks=None):
         self.desk, self.dice = desk, random.Random(seed)
-        self.ledgers = ledgers or (desk.ledger,)
+        self.ledgers, self.ticks = ledgers or (desk.ledger,), ticks
+        self.asleep, self.naps, self.passed = None, 0, 0
+        self.weights = STEPS if ticks is None else STEPS | {"nap": NAP}
         self.now, self.count = 0, 0
         self.limits = {"wide": 100, "large": 70, "a": 50, "b": 50, "c": 50}
         self.spent = dict.fromkeys(self.limits, 0)
@@ -49,9 +66,10 @@ class WaitingHistory:
 
     def play(self, steps):
         for _ in range(steps):
-            getattr(self, self.dice.choices(list(STEPS), list(STEPS.values()))[0])()
+            getattr(self, self.dice.choices(list(self.weights), list(self.weights.values()))[0])()
             self.serve()
             self.compare()
+        self.wake()
         while self.waiting:
             self.later()
             self.serve()
@@ -75,7 +93,7 @@ class WaitingHistory:
     def ahead_of(self, waiters):
         ahead = {}
         for one in waiters:
-            if one.is_protected(self.now):
+            if one.is_protected(self.now) and one.ledger is not self.asleep:
                 for account in one.short:
                     ahead[account] = ahead.get(account, 0) + one.cents
         return ahead
@@ -91,6 +109,9 @@ class WaitingHistory:
         stayed = []
         for one in self.waiting:
             if one.future.cancelled():
+                continue
+            if one.ledger is self.asleep:
+                stayed.append(one)
                 continue
             short = self.short_on(one.on, one.cents, self.ahead_of(stayed))
             is_over = self.now >= one.since + one.patience
@@ -108,7 +129,12 @@ class WaitingHistory:
         self.waiting = stayed
 
     def take(self, name, on, cents):
-        self.open[name] = (on, cents, self.dice.choice(self.ledgers))
+        self.open[name] = (on, cents, self.dice.choice(self.awake()))
+        sleepers = [one for one in self.waiting if one.ledger is self.asleep]
+        self.passed += any(one.is_protected(self.now) and one.short & set(on) for one in sleepers)
+
+    def awake(self):
+        return [ledger for ledger in self.ledgers if ledger is not self.asleep]
 
     # The steps.
 
@@ -119,7 +145,7 @@ class WaitingHistory:
         on = (task, "wide", "large") if is_large else (task, "wide")
         model = "big-1" if is_large else "small-1"
         asked = call(f"c{self.count}", f"0.{cents:02}", task=task, model=model, tokens=cents)
-        return asked, on, cents, self.dice.choice(self.ledgers)
+        return asked, on, cents, self.dice.choice(self.awake())
 
     def hold(self):
         asked, on, cents, ledger = self.new()
@@ -135,8 +161,9 @@ class WaitingHistory:
 
     def wait(self):
         asked, on, cents, ledger = self.new()
-        patience = self.dice.choice((3, 30, 90))
-        future = ledger.hold(asked, RULES, None, Wait(timedelta(seconds=patience)))
+        # No two end at one instant: who comes first is open between processes, where both take their last chance.
+        patience = self.dice.choice((3, 30, 90)) * SECOND + 3 * self.count
+        future = ledger.hold(asked, RULES, None, Wait(timedelta(microseconds=patience)))
         short = self.short_on(on, cents, self.ahead_of(self.waiting))
         if not short:
             self.take(asked.id, on, cents)
@@ -144,11 +171,12 @@ class WaitingHistory:
         elif self.is_final(on, cents):
             self.answers[asked.id] = (future, "Short")
         else:
-            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, short))
+            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, ledger, short))
             self.settled()
 
     def pick(self):
-        return self.dice.choice(sorted(self.open)) if self.open else None
+        names = sorted(name for name, (_, _, ledger) in self.open.items() if ledger is not self.asleep)
+        return self.dice.choice(names) if names else None
 
     def settle(self):
         if name := self.pick():
@@ -171,12 +199,12 @@ class WaitingHistory:
             self.open[name] = (on, most, ledger)
 
     def leave(self):
-        if self.waiting:
-            one = self.dice.choice(self.waiting)
+        if here := [one for one in self.waiting if one.ledger is not self.asleep]:
+            one = self.dice.choice(here)
             if self.dice.random() < 0.5:
                 one.future.cancel()
             else:
-                for ledger in self.ledgers:
+                for ledger in self.awake():
                     ledger.cancel(one.name)
             self.settled()
             assert one.future.cancelled()
@@ -187,14 +215,35 @@ class WaitingHistory:
         self.limits[account] += 10
 
     def later(self):
-        seconds = self.dice.choice((1, 1, 3, 10, 30))
-        self.desk.clock.pass_by(seconds=seconds)
-        self.now += seconds
+        end = self.now + self.dice.choice((1, 1, 3, 10, 30)) * SECOND
+        while self.now < end:
+            turns = [at for one in self.waiting for at in one.turns() if self.now < at < end]
+            after = min(turns, default=end)
+            self.desk.clock.pass_by(microseconds=after - self.now)
+            self.now = after
+            self.serve()
+            self.compare()
+
+    def nap(self):
+        """Stop one, as SIGSTOP does, or let it go on."""
+        if self.asleep is not None:
+            return self.wake()
+        self.asleep, self.naps = self.dice.choice(self.ledgers), self.naps + 1
+        self.asleep._writer._is_somebodys_turn = lambda: False  # it does nothing by itself from here on
+        self.asleep.look_after().result(WAIT_S)  # what it had begun is done
+        self.ticks.now_s += 60
+        return self.settled()
+
+    def wake(self):
+        if self.asleep is not None:
+            del self.asleep._writer._is_somebodys_turn
+            self.asleep = None
+            self.settled()
 
     def settled(self):
         """Let every ledger see what the others have done, until none has anything to do any more."""
         for _ in range(2 * len(self.ledgers)):
-            for ledger in self.ledgers:
+            for ledger in self.awake():
                 done = ledger.look_after()
                 if done is not None:
                     done.result(WAIT_S)
@@ -210,7 +259,7 @@ class WaitingHistory:
         found = {}
         for task in "abc":
             payers = call("look", "0", task=task).payers
-            for s in self.ledgers[0].look(payers, "openai", "big-1", RULES).result(WAIT_S):
+            for s in self.awake()[0].look(payers, "openai", "big-1", RULES).result(WAIT_S):
                 found[task if s.budget.own else s.budget.name] = (s.spent.nano // CENT, s.held.nano // CENT)
                 assert s.spent.nano + s.held.nano <= s.limit.nano
         assert found == {a: (self.spent[a], self.held(a)) for a in self.limits}
