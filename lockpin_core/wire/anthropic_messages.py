@@ -18,6 +18,7 @@ from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, rea
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
+from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
@@ -31,7 +32,7 @@ _NOT_COUNTED = frozenset(
     {
         *("max_tokens", "stream", "service_tier", "inference_geo", "temperature", "top_p", "top_k", "stop_sequences"),
         *("metadata", "diagnostics", "thread", "container", "fallbacks", "fallback_credit_token"),
-        *("anthropic_version", "anthropic_beta"),
+        *("anthropic_version", "anthropic_beta", "provider"),
     }
 )
 _VERTEX_MODELS = "/publishers/anthropic/models/"
@@ -186,6 +187,7 @@ def _parse(request: Request) -> Parsed:
         also=found.also,
         tool_limit=TOOL_LIMIT if found.needs_limit and not is_attested else None,
         tools=() if is_attested else found.uses,
+        routed=is_routed(members),
         grows=found.grows,
         layout=body.layout(_TOUCHED),
     )

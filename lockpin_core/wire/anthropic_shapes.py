@@ -23,6 +23,7 @@ from lockpin_core.wire.anthropic_tools import (
     json_size,
 )
 from lockpin_core.wire.jsonbody import shown_name
+from lockpin_core.wire.routing import routing_rule
 from lockpin_core.wire.tally import (
     Nested,
     Rule,
@@ -152,6 +153,7 @@ REQUEST = shape(
         "container": _CONTAINER.read,
         "compaction": _COMPACTION.read,
         "billing_policy": _PAYER.read,
+        "provider": routing_rule,  # of hosts that pass calls on
         "anthropic_beta": scalars,  # of hosts that take no headers for it
     },
     nested_unknown=Nested.EMPTY,

@@ -13,7 +13,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
 from lockpin_core.wire.openai_caching import written_units
-from lockpin_core.wire.openai_extras import is_routed, thinking
+from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
@@ -21,6 +21,7 @@ from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import stated_error
+from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 

@@ -12,7 +12,6 @@ from lockpin_core.call import Content, Parsed, Refusal, Reply, Request, Rewrite,
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, shown, whole
 from lockpin_core.wire.openai_chat import MAX_CHOICES, asked_model, asks_stream, asks_usage
-from lockpin_core.wire.openai_extras import is_routed, routing_rule
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_prompts import read_prompts
 from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
@@ -21,6 +20,7 @@ from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import stated_error
+from lockpin_core.wire.routing import is_routed, routing_rule
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Nested, Tally, scalars, shape
 from lockpin_core.wire.textsize import sizes

@@ -15,7 +15,6 @@ from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit, total_tokens
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body
 from lockpin_core.wire.openai_chat import asked_model
-from lockpin_core.wire.openai_extras import is_routed, routing_rule
 from lockpin_core.wire.openai_prompts import read_prompts
 from lockpin_core.wire.openai_shapes import REFUSED_FIELDS
 from lockpin_core.wire.openai_usage import normalised
@@ -31,6 +30,7 @@ from lockpin_core.wire.replies import (
     stated_error,
     word,
 )
+from lockpin_core.wire.routing import is_routed, routing_rule
 from lockpin_core.wire.stated_cost import stated_pico
 from lockpin_core.wire.tally import Tally, shape
 

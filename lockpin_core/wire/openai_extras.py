@@ -1,8 +1,8 @@
-"""What other vendors add to OpenAI's formats: who may serve a call, how long it may think. Knows no prices, no I/O.
+"""What other vendors add to OpenAI's formats: how long a call may think, whether it searches. Knows no prices, no I/O.
 
-Sources, read 2026-11: OpenRouter's guides to provider routing (`provider`) and reasoning tokens (`reasoning.
-max_tokens`), Alibaba Model Studio's to deep thinking (`enable_thinking`, `thinking_budget`), xAI's to live search
-(`search_parameters.mode`), Google's to OpenAI compatibility (`extra_body.google.thinking_config`).
+Sources, read 2026-11: OpenRouter's guide to reasoning tokens (`reasoning.max_tokens`), Alibaba Model Studio's to deep
+thinking (`enable_thinking`, `thinking_budget`), xAI's to live search (`search_parameters.mode`), Google's to OpenAI
+compatibility (`extra_body.google.thinking_config`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,8 @@ from typing import NamedTuple, cast
 
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import shown, shown_name, whole
-from lockpin_core.wire.tally import Tally, Unknown, scalars, shape, unpriced
+from lockpin_core.wire.tally import Tally, Unknown, shape, unpriced
 
-_ROUTING = shape(
-    "provider",
-    "data_collection sort allow_fallbacks require_parameters zdr",
-    {"order": scalars, "only": scalars, "ignore": scalars, "quantizations": scalars, "sort": scalars},
-    refused={"max_price": "Lockpin says itself how dear a host may be"},
-    unknown=Unknown.REFUSE,
-)
 _THINKING_CONFIG = shape("thinking_config", "include_thoughts thinking_budget thinking_level", unknown=Unknown.REFUSE)
 _GOOGLE = shape("extra_body.google", "", {"thinking_config": _THINKING_CONFIG.read}, unknown=Unknown.REFUSE)
 _EXTRA_BODY = shape("extra_body", "", {"google": _GOOGLE.read}, unknown=Unknown.REFUSE)
@@ -32,11 +25,6 @@ class Thinking(NamedTuple):
     budget: int  # tokens of each sampling
     is_boundless: bool  # it thinks, and nothing says how long
     has_budget: bool  # `thinking_budget` is among what says how long
-
-
-def routing_rule(value: object, tally: Tally) -> None:
-    """Check which hosts a request names, and by what they are chosen; no text of it reaches a model."""
-    _ROUTING.read(value, Tally())
 
 
 def extra_body_rule(value: object, tally: Tally) -> None:
@@ -51,11 +39,6 @@ def search_rule(value: object, tally: Tally) -> None:
     if mode != "off":
         words = "the provider searches the web, for a fee and with results as input"
         unpriced(f'"search_parameters" with mode {shown_name(mode)} ({words})')
-
-
-def is_routed(members: Mapping[str, object]) -> bool:
-    """Say whether the request has a say in which of several hosts serves it, and so at whose price."""
-    return bool(members.get("provider"))
 
 
 def thinking(members: Mapping[str, object]) -> Thinking:

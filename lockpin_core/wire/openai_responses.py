@@ -15,13 +15,14 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_chat import asked_model, asks_stream
-from lockpin_core.wire.openai_extras import is_routed, thinking
+from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.responses_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.responses_tools import ResponsesTally, session_gb
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
+from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.splice import Splice
 
 TOOL_LIMIT = 5  # calls of the provider's own tools in a response, where the request does not limit them

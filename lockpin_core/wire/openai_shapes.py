@@ -13,7 +13,8 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown_name
 from lockpin_core.wire.media import image_at, wav_tokens
 from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
-from lockpin_core.wire.openai_extras import extra_body_rule, routing_rule, search_rule
+from lockpin_core.wire.openai_extras import extra_body_rule, search_rule
+from lockpin_core.wire.routing import routing_rule
 from lockpin_core.wire.tally import (
     Nested,
     Rule,

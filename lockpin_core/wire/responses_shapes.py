@@ -14,8 +14,9 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import shown, shown_name
 from lockpin_core.wire.media import image_at, image_in
 from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
-from lockpin_core.wire.openai_extras import routing_rule, search_rule
+from lockpin_core.wire.openai_extras import search_rule
 from lockpin_core.wire.responses_tools import agents_rule, checked, seen, tools_in_input, tools_rule
+from lockpin_core.wire.routing import routing_rule
 from lockpin_core.wire.tally import (
     Nested,
     Rule,

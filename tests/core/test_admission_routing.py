@@ -23,7 +23,6 @@ WIRES = {
     "/api/v1/responses": {"input": "hi", "max_output_tokens": 16},
     "/api/v1/messages": {"messages": HI, "max_tokens": 9},
 }
-ROUTED = [path for path in WIRES if path != "/api/v1/messages"]  # a format that has no such words
 
 
 def ask(told: dict, path: str = "/api/v1/chat/completions", limit: str | None = "5", provider: str = "openrouter"):
@@ -39,7 +38,7 @@ def test_every_format_is_told_the_price(path: str):
     assert json.loads(decision.body) == {"model": "ink", **WIRES[path], "provider": {"max_price": CAP}}
 
 
-@pytest.mark.parametrize("path", ROUTED)
+@pytest.mark.parametrize("path", WIRES)
 def test_the_price_is_put_beside_what_the_client_says_of_hosts(path: str):
     told = {"provider": {"only": ["a"], "sort": "price", "allow_fallbacks": False}, **WIRES[path]}
 
@@ -66,7 +65,7 @@ def test_a_client_that_says_nothing_of_hosts_is_given_words_of_its_own(said: dic
     assert json.loads(decision.body)["provider"] == {"max_price": CAP}
 
 
-@pytest.mark.parametrize("path", ROUTED)
+@pytest.mark.parametrize("path", WIRES)
 def test_a_price_of_the_clients_own_is_refused(path: str):
     decision = ask({"provider": {"max_price": {"prompt": 99}}, **WIRES[path]}, path)
 
@@ -81,8 +80,9 @@ def test_without_a_limit_the_body_stays_as_it_is():
     assert decision.body is None
 
 
-def test_elsewhere_nothing_keeps_a_dearer_host_away():
-    decision = ask({**body("ink"), "provider": {"only": ["a"]}}, "/v1/chat/completions", provider="openai")
+@pytest.mark.parametrize(("provider", "path"), [("openai", "/v1/chat/completions"), ("anthropic", "/v1/messages")])
+def test_elsewhere_nothing_keeps_a_dearer_host_away(provider: str, path: str):
+    decision = ask({**body("ink"), "provider": {"only": ["a"]}}, path, provider=provider)
 
     assert isinstance(decision, Answered)
     assert (decision.code, '\\"provider\\"' in decision.reply.body.decode()) == ("unpriced_tool", True)

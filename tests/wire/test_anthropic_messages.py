@@ -170,6 +170,8 @@ def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
         ("context_management", {"other": {}}),
         ("brand_new", {"a": 1}),
         ("brand_new", ["a"]),
+        ("provider", {"max_price": {"prompt": 99}}),
+        ("provider", {"brand_new": True}),
         ("thinking", {"type": "enabled", "new": {"a": 1}}),
         ("thinking", {"type": "enabled", "new": "pro"}),
         ("cache_control", {"type": "ephemeral", "new": 86400}),
@@ -188,6 +190,13 @@ def test_tool_of_an_unknown_type_is_unpriced(kind: str):
 
     assert error.code == "unpriced_tool"
     assert kind in str(error)
+
+
+def test_who_may_serve_a_call_is_no_text_and_is_said():
+    plain, routed = parse(), parse(provider={"order": ["a", "b"], "sort": "price", "allow_fallbacks": False})
+
+    assert (plain.routed, routed.routed, parse(provider={}).routed) == (False, True, False)
+    assert routed.content.text_bytes == plain.content.text_bytes + len("provider")
 
 
 def test_field_that_only_shrinks_or_is_empty_passes():
@@ -582,6 +591,7 @@ def test_count_asks_for_the_prompt_and_nothing_that_its_endpoint_does_not_take()
         "inference_geo": "us",
         "thread": {"type": "create"},
         "diagnostics": {"previous_message_id": "m"},
+        "provider": {"only": ["a"]},
     }
 
     asks = counted(**prompt, **rest)
