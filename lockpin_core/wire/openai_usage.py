@@ -1,9 +1,10 @@
 """What a Chat Completions reply says of its usage: one body, or the chunks of a stream. Never raises.
 
 Cached and written tokens are inside `prompt_tokens`, reasoning is inside `completion_tokens`, except where a vendor's
-total shows that it is not. Usage comes on a chunk of its own, or with the last choice, or inside a choice; figures
-repeat and never add up. Sources: OpenAI's Chat Completions reference, `usage` object, and Groq's, `usage_breakdown`
-(what each model of a compound system used), read 2026-11.
+total shows that it is not. Cached tokens are text as far as nothing says otherwise (`cached_tokens_details`). Usage
+comes on a chunk of its own, or with the last choice, or inside a choice; figures repeat and never add up.
+Sources: OpenAI's Chat Completions reference, `usage` object, and its Realtime one, `cached_tokens_details`; Groq's,
+`usage_breakdown` (what each model of a compound system used), read 2026-11.
 """
 
 from __future__ import annotations
@@ -54,19 +55,22 @@ def normalised(
         usage.get("cached_tokens"),
         usage.get("num_cached_tokens"),
     )
-    audio_in = min(count(inside.get("audio_tokens")), prompt)  # cached or not: cached sound costs more than text does
-    read = min(read, prompt - audio_in)
+    split = members(inside.get("cached_tokens_details"))
+    audio = min(max(count(inside.get("audio_tokens")), count(split.get("audio_tokens"))), prompt)
+    kept = min(max(count(split.get("audio_tokens")), read - (prompt - audio)), audio, read)  # text is taken first
+    read = min(read - kept, prompt - audio)
     marked_unit = marked if marked_writes or inside.get("cache_write_tokens") is None else None
-    writes = _writes(inside, prompt - audio_in - read, long_writes=long_writes, marked=marked_unit)
-    rest = prompt - audio_in - read - sum(writes.values())  # text is taken from the cache first: images cost more
-    image_in = min(count(inside.get("image_tokens")), rest)
+    writes = _writes(inside, prompt - audio - read, long_writes=long_writes, marked=marked_unit)
+    rest = prompt - audio - read - sum(writes.values())  # text is taken from the cache first: images cost more
+    image_in = min(max(0, count(inside.get("image_tokens")) - count(split.get("image_tokens"))), rest)
     audio_out = min(count(made.get("audio_tokens")), output)
     image_out = min(count(made.get("image_tokens")), output - audio_out)
     return nonzero(
         {
             Unit.INPUT: rest - image_in,
             Unit.CACHE_READ: read,
-            Unit.AUDIO_IN: audio_in,
+            Unit.CACHE_AUDIO: kept,
+            Unit.AUDIO_IN: audio - kept,
             Unit.IMAGE_IN: image_in,
             Unit.OUTPUT: output - audio_out - image_out,
             Unit.AUDIO_OUT: audio_out,
@@ -84,12 +88,14 @@ def doubts(usage: dict[str, Any], units: Usage, asked: Parsed | None) -> tuple[D
     inside, made = _details(usage, *_INSIDE), _details(usage, *_MADE)
     inward = frozenset(unit for key, unit in _KINDS_IN.items() if inside.get(key) is None) & asked.prompt_units
     outward = frozenset(unit for key, unit in _KINDS_OUT.items() if made.get(key) is None) & asked.output_units
+    is_split = members(inside.get("cached_tokens_details")).get("audio_tokens") is not None
+    cached_sound = frozenset({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in inward else ())
     output = units.get(Unit.OUTPUT, 0)
     text_in, text_out = count(inside.get("text_tokens")), count(made.get("text_tokens"))
     spoken = max(0, output - max(text_out, min(reasoning_tokens(usage), output)))
     found = [
         Doubt(Unit.INPUT, max(0, units.get(Unit.INPUT, 0) - text_in), inward),
-        Doubt(Unit.CACHE_READ, units.get(Unit.CACHE_READ, 0), inward & {Unit.AUDIO_IN}),
+        Doubt(Unit.CACHE_READ, 0 if is_split else units.get(Unit.CACHE_READ, 0), cached_sound),
         Doubt(Unit.OUTPUT, spoken, outward),
     ]
     return tuple(doubt for doubt in found if doubt.tokens and doubt.units)

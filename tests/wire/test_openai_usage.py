@@ -455,6 +455,8 @@ HEARS = {"messages": [{"role": "user", "content": [{"type": "input_audio", "inpu
         ({"audio_tokens": 0}, []),
         ({"audio_tokens": 30}, []),
         ({"text_tokens": 70}, [(Unit.INPUT, 10), (Unit.CACHE_READ, 20)]),
+        ({"cached_tokens_details": {"text_tokens": 20, "audio_tokens": 0}}, [(Unit.INPUT, 80)]),
+        ({"cached_tokens_details": {"text_tokens": 20}}, [(Unit.INPUT, 80), (Unit.CACHE_READ, 20)]),
     ],
 )
 def test_prompt_without_details_may_be_the_sound_that_was_asked_about(details: dict, doubts: list):
@@ -464,7 +466,8 @@ def test_prompt_without_details_may_be_the_sound_that_was_asked_about(details: d
     portion = read(body, asked=chat(**HEARS)).portions[0]
 
     assert [(doubt.counted, doubt.tokens) for doubt in portion.doubts] == doubts
-    assert all(doubt.units == {Unit.AUDIO_IN} for doubt in portion.doubts)
+    may_be = {Unit.INPUT: {Unit.AUDIO_IN}, Unit.CACHE_READ: {Unit.CACHE_AUDIO}}
+    assert all(doubt.units == may_be[doubt.counted] for doubt in portion.doubts)
     assert read(body, asked=chat()).portions[0].doubts == ()
 
 
@@ -490,15 +493,67 @@ def test_a_model_that_draws_may_have_drawn_all_of_what_no_detail_explains():
     assert [tuple(doubt) for doubt in doubts] == [(Unit.OUTPUT, 1300, {Unit.IMAGE_OUT})]
 
 
-def test_cached_sound_is_counted_as_sound():
-    details = {"cached_tokens": 90, "audio_tokens": 30}
-
-    # Of 100 tokens 30 are sound, so 20 of the cached ones are.
-    assert normalised(usage(100, 1, prompt_tokens_details=details)) == {
-        Unit.CACHE_READ: 70,
-        Unit.AUDIO_IN: 30,
-        Unit.OUTPUT: 1,
+@pytest.mark.parametrize(
+    ("details", "wanted"),
+    [
+        # 30 of 100 tokens are sound, so 20 of 90 cached ones must be.
+        ({"cached_tokens": 90, "audio_tokens": 30}, {"read": 70, "kept": 20, "audio": 10}),
+        ({"cached_tokens": 70, "audio_tokens": 30}, {"read": 70, "audio": 30}),
+        (
+            {"cached_tokens": 50, "audio_tokens": 60, "cached_tokens_details": {"text_tokens": 20, "audio_tokens": 30}},
+            {"input": 20, "read": 20, "kept": 30, "audio": 30},
+        ),
+        (
+            {"cached_tokens": 50, "cached_tokens_details": {"audio_tokens": 30}},  # which are sound of the prompt too
+            {"input": 50, "read": 20, "kept": 30},
+        ),
+        (
+            {"cached_tokens": 50, "audio_tokens": 40, "cached_tokens_details": {"audio_tokens": 70}},
+            {"input": 30, "kept": 50, "audio": 20},
+        ),
+        (
+            {"cached_tokens": 50, "image_tokens": 40, "cached_tokens_details": {"text_tokens": 20, "image_tokens": 30}},
+            {"input": 40, "read": 50, "image": 10},
+        ),
+    ],
+)
+def test_cached_sound_is_counted_as_such_as_far_as_it_must_be(details: dict, wanted: dict[str, int]):
+    named = {
+        "input": Unit.INPUT,
+        "read": Unit.CACHE_READ,
+        "kept": Unit.CACHE_AUDIO,
+        "audio": Unit.AUDIO_IN,
+        "image": Unit.IMAGE_IN,
     }
+
+    found = normalised(usage(100, 1, prompt_tokens_details=details))
+
+    assert found == {Unit.OUTPUT: 1, **{named[name]: count for name, count in wanted.items()}}
+    assert sum(wanted.values()) == 100
+
+
+COUNTS = st.none() | st.integers(0, 150)
+
+
+@given(
+    details=st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys(("cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens"), COUNTS),
+            "cached_tokens_details": st.none()
+            | st.fixed_dictionaries(
+                {}, optional=dict.fromkeys(("text_tokens", "audio_tokens", "image_tokens"), COUNTS)
+            ),
+        },
+    )
+)
+def test_whatever_the_details_say_each_token_of_the_prompt_is_in_one_unit(details: dict):
+    found = normalised(usage(100, 7, prompt_tokens_details=details))
+
+    assert sum(found.values()) == 107
+    assert all(count > 0 for count in found.values())
+    sound = max(details.get("audio_tokens") or 0, (details.get("cached_tokens_details") or {}).get("audio_tokens") or 0)
+    assert found.get(Unit.AUDIO_IN, 0) + found.get(Unit.CACHE_AUDIO, 0) == min(100, sound)
 
 
 @pytest.mark.parametrize("model", ["anthropic/claude-opus-5-5", "claude-opus-5-5"])
