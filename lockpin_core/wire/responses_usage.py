@@ -14,7 +14,7 @@ from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, add, nonzero, output_tokens, prompt_tokens
-from lockpin_core.wire.openai_usage import normalised, reasoning_tokens
+from lockpin_core.wire.openai_usage import doubts, normalised, reasoning_tokens
 from lockpin_core.wire.replies import (
     UnreadableCount,
     count,
@@ -43,6 +43,7 @@ _CONTAINER_CALLS = ("code_interpreter_call", "shell_call")
 class _Response:
     """What is known of a reply so far."""
 
+    asked: Parsed | None = None  # None also for the answer to a poll
     long_writes: bool = False
     background: bool = False
     model: str | None = None
@@ -137,7 +138,7 @@ class _Response:
         fees[Unit.WEB_SEARCH] = max(fees[Unit.WEB_SEARCH], own.pop(Unit.WEB_SEARCH, 0))
         self.reasoning = reasoning_tokens(usage)
         self.portions = (
-            Portion(self.model, nonzero(add(own, fees))),
+            Portion(self.model, nonzero(add(own, fees)), doubts(usage, own, self.asked)),
             *_drawn(members(found.get("tool_usage")).get("image_gen"), found.get("tools")),
             *(one for item in output if (one := _authored(item.get("svg_usage"))) is not None),
         )
@@ -233,7 +234,7 @@ def _authored(svg_usage: object) -> Portion | None:
 def _new(asked: Parsed | None) -> _Response:
     if asked is None:
         return _Response()
-    return _Response(long_writes=Unit.CACHE_WRITE_12H in asked.prompt_units, background=asked.background)
+    return _Response(asked, long_writes=Unit.CACHE_WRITE_12H in asked.prompt_units, background=asked.background)
 
 
 class ResponsesScanner(BodyScanner):

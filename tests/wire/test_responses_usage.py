@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Content, Parsed, Portion, Reading, Terms
+from lockpin_core.call import Content, Parsed, Portion, Reading, Request, Terms
 from lockpin_core.usage import Unit
+from lockpin_core.wire import wire_named
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "openai_responses"
@@ -327,6 +328,38 @@ def test_event_that_is_too_long_leaves_the_usage_unknown():
     reading = read(stream, size=1 << 16)
 
     assert (reading.complete, reading.delivered) == (False, True)
+
+
+IMAGE = {"type": "input_image", "image_url": "https://x/y.png"}
+SOUND = {"type": "input_audio", "input_audio": {"data": "A", "format": "mp3"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "details", "doubts"),
+    [
+        ([], {"cached_tokens": 4}, []),
+        ([IMAGE], {"cached_tokens": 4}, [(Unit.INPUT, 6, {Unit.IMAGE_IN})]),
+        (
+            [IMAGE, SOUND],
+            {"cached_tokens": 4},
+            [(Unit.INPUT, 6, {Unit.IMAGE_IN, Unit.AUDIO_IN}), (Unit.CACHE_READ, 4, {Unit.CACHE_AUDIO})],
+        ),
+        ([IMAGE], {"image_tokens": 3}, []),
+        ([IMAGE], {"text_tokens": 8}, [(Unit.INPUT, 2, {Unit.IMAGE_IN})]),
+    ],
+)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_input_that_no_detail_explains_may_be_what_was_shown(parts: list, details: dict, doubts: list, streamed: bool):
+    """Of ten tokens; as in the other formats."""
+    told = {"model": "m", "input": [{"role": "user", "content": parts}]}
+    asks = wire_named("openai_responses").parse(Request("POST", "h", "/p", {}, json.dumps(told).encode()))
+    response = {"status": "completed", "usage": {**USAGE, "input_tokens_details": details}, "output": [message()]}
+    raw = sse({"type": "response.completed", "response": response}) if streamed else json.dumps(response).encode()
+
+    portion = read(raw, streamed=streamed, asked=asks).portions[0]
+
+    assert [tuple(doubt) for doubt in portion.doubts] == doubts
+    assert read(raw, streamed=streamed).portions[0].doubts == ()  # a poll, of which the request is not known
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
