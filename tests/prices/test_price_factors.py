@@ -2,9 +2,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from lockpin_core.call import Terms
 from lockpin_core.price_entry import read_entry
 from lockpin_core.price_factors import in_force, largest, scaled, times, with_shipped
-from lockpin_core.prices import PriceTable, shipped_dir
+from lockpin_core.prices import PriceTable, price, shipped_dir
 from lockpin_core.usage import Unit
 
 AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -103,3 +104,66 @@ def test_what_a_user_says_is_free_stays_free_in_every_band_and_tier(entry):
     assert {rate for tier in model.prices[0].tiers.values() for band in tier.bands for rate in band.rates.values()} == {
         0
     }
+
+
+# Of Claude, what costs a tenth more in a region than anywhere: on Vertex AI and Bedrock what came with 4.5 or later, for
+# inference in the US at Anthropic itself what came with 4.6 or later; no older one can be told a region there. Where one
+# source has such a factor and another has none, the dearer was taken. Compared in 2026-11.
+TABLE = PriceTable.load(shipped_dir())
+ONE_PRICE = {
+    "vertex": [
+        *("claude-3-haiku", "claude-3-sonnet", "claude-3-opus", "claude-3-5-haiku", "claude-3-5-sonnet"),
+        *("claude-3-7-sonnet", "claude-sonnet-4", "claude-opus-4"),
+    ],
+    "bedrock": ["claude-sonnet-4-20250514-v1:0"],
+}
+LATEST = [
+    *("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-6", "claude-opus-5", "claude-opus-5-5"),
+    *("claude-sonnet-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-fable-5", "claude-fable-5-1"),
+    "claude-fable-5-2",
+]
+DEARER = {
+    "vertex": ["claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-5", *LATEST],
+    "anthropic": [*LATEST, "claude-mythos-5", "claude-mythos-5-1", "claude-mythos-5-2", "claude-mythos-preview"],
+    "bedrock": [
+        *("claude-sonnet-4-5-20250929-v1:0", "claude-haiku-4-5-20251001-v1:0", "claude-opus-4-5-v1:0"),
+        *("claude-opus-4-6-v1:0", "claude-opus-4-7-v1:0", "claude-opus-4-8-v1:0", "claude-sonnet-4-6-v1:0"),
+        *("claude-sonnet-5-v1:0", "claude-fable-5-v1:0", "claude-fable-5-1-v1:0", "claude-opus-5", "claude-opus-5-5"),
+        *("claude-sonnet-5-5", "claude-haiku-5-5", "claude-fable-5-2", "claude-mythos-5-2"),
+    ],
+}
+MILLIONS = {Unit.INPUT: 10**6, Unit.CACHE_READ: 10**6, Unit.OUTPUT: 10**6}
+CASES = [(who, name, 10) for who in ONE_PRICE for name in ONE_PRICE[who]]
+CASES += [(who, name, 11) for who in DEARER for name in DEARER[who]]
+
+
+def prices_of(provider: str, name: str) -> tuple[int, int]:
+    """Give the price of the same usage anywhere and in a region; on Bedrock the name of the model says where."""
+    names = ("global.anthropic." + name, "anthropic." + name) if provider == "bedrock" else (name, name)
+    geos = {"vertex": ("global", "regional"), "anthropic": ("global", "us"), "bedrock": (None, None)}[provider]
+    found = [TABLE.find(provider, one, AT) for one in names]
+    terms = Terms("default")
+    return tuple(price(model, MILLIONS, terms, AT, host_geo=geo) for model, geo in zip(found, geos, strict=True))
+
+
+@pytest.mark.parametrize(("provider", "name", "tenths"), CASES)
+def test_claude_costs_a_tenth_more_in_a_region_from_the_version_on_that_says_so(provider, name, tenths):
+    anywhere, regional = prices_of(provider, name)
+
+    assert anywhere > 0
+    assert regional * 10 == anywhere * tenths
+
+
+def test_every_claude_of_anthropic_that_has_a_region_is_among_them():
+    shipped = {model.id for model in TABLE.models("anthropic")}
+
+    assert len(DEARER["anthropic"]) == 16
+    assert {name for name in shipped if "us" in TABLE.find("anthropic", name, AT).geos} == {*DEARER["anthropic"]}
+
+
+def test_a_name_without_a_place_is_a_regions_on_bedrock():
+    """What a source gives the price of everywhere for."""
+    short, dated = (TABLE.find("bedrock", f"anthropic.claude-haiku-4-5{end}", AT) for end in ("", "-20251001-v1:0"))
+
+    assert short.id == dated.id
+    assert prices_of("bedrock", "claude-haiku-4-5-20251001-v1:0") == (6_100_000_000_000, 6_710_000_000_000)
