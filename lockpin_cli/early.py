@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import _signal  # what `signal` is made from; that one takes as long to import as all this is to guard
+# What `signal` is made from: that one takes as long to import as all that is to be guarded here.
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
-INTERRUPTED = 128 + _signal.SIGINT
+INTERRUPTED: int = 128 + _signal.SIGINT
 
 
 def begin() -> None:

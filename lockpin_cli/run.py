@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import signal
 import socket
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from lockpin_cli import completion
+from lockpin_cli import child, completion
 from lockpin_cli.changes import open_admin, task_name, whoami
 from lockpin_cli.env import changes
 from lockpin_cli.inputs import amount, load_config, price_table
@@ -40,9 +35,6 @@ from lockpin_core.readers.figures import said
 
 app = new_app()
 
-_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_FROM_KEYS = ("SIGINT", "SIGQUIT")  # a terminal gives them to all in its foreground
-
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
@@ -61,16 +53,32 @@ def run(
 ) -> None:
     """Run a command behind the proxy; one is started where none runs, and ended with the last command that uses it.
 
-    The command's exit status is passed through. On any fault before it starts it is not run, and the status is 1.
+    The command's exit status is passed through; 127: there is no such command, 126: it cannot be run. On any other
+    fault before it starts it is not run, and the status is 1.
 
     Example: lockpin run --task fix-login --budget 5 -- claude -p "fix the login bug"
 
     Example: lockpin run --budget 0.50 -- python agent.py
     """
-    limit = None if budget is None else amount(budget, "--budget")
+    try:
+        status = _run(context, command, task, None if budget is None else amount(budget, "--budget"), port, config)
+    except child.NoCommand as error:
+        say(str(error))
+        status = error.status
+    raise typer.Exit(status)
+
+
+def _run(
+    context: typer.Context,
+    command: Sequence[str],
+    task: str | None,
+    limit: Money | None,
+    port: int | None,
+    config: Path | None,
+) -> int:
     loaded = load_config(context, config)
     file = loaded.file or config_path(context, config)
-    program = _program(command[0])
+    program = child.program(command[0])
     price_table(loaded)  # a mistake in it is one line here
     name = _name_of(task, limit, command[0], utc_now())
     _settle_budget(loaded, name, limit)
@@ -84,17 +92,9 @@ def run(
             say(note)
         environment = {key: value for key, value in {**os.environ, **told.values}.items() if key not in told.gone}
         since = utc_now()
-        status = _status([program, *command[1:]], environment)
+        status = child.status([program, *command[1:]], environment)
     say(_summary(_sums(loaded, name, since)))
-    raise typer.Exit(status)
-
-
-def _program(name: str) -> str:
-    """Find the command before anything is started or changed for it. Raises CommandError."""
-    found = shutil.which(name)
-    if found is None:
-        raise CommandError(f'there is no command "{name}" on PATH; nothing was run')
-    return found
+    return status
 
 
 def _name_of(task: str | None, limit: Money | None, command: str, now: datetime) -> str | None:
@@ -118,44 +118,6 @@ def _settle_budget(config: Config, task: str | None, limit: Money | None) -> Non
     elif terms is not None and terms.closed:
         again = f"`lockpin task new {shlex.quote(task)} --budget USD` opens it again"
         raise CommandError(f'task "{task}" is closed, so its calls would be refused; {again}')
-
-
-def _status(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command, pass signals on to it, and give its exit status; a shell's for one that a signal ended."""
-    try:
-        child = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        raise CommandError(f'"{command[0]}" cannot be run: {error.strerror}; nothing was run') from error
-    with _passing_on(child):
-        status = child.wait()
-    return 128 - status if status < 0 else status
-
-
-@contextmanager
-def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        if signal.Signals(number).name in _PASSED_ON or not _has_keys():
-            child.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in map(_number, (*_PASSED_ON, *_FROM_KEYS))}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _number(name: str) -> signal.Signals:
-    return signal.Signals[name]
-
-
-def _has_keys() -> bool:
-    """Say whether a terminal's keys reach us: then they reach the command by themselves."""
-    try:
-        with open("/dev/tty", "rb") as terminal:  # noqa: PTH123 - a device, not a path
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,22 @@ print("there", flush=True)
 signal.pause()
 """
 
+# A command that says each signal that comes; at SIGUSR1 it ends with the number of those before.
+COUNTER = """
+import os, signal, sys
+heard = []
+def hear(number, frame):
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())
+    if number == signal.SIGUSR1:
+        sys.exit(len(heard))
+    heard.append(number)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, hear)
+os.write(1, b"there\\n")
+while True:
+    signal.pause()
+"""
+
 
 @dataclass
 class Desk:
@@ -232,7 +248,11 @@ def test_port_in_other_hands_is_one_line(desk, tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "named"),
     [
-        (["--", "no-such-command"], 1, 'there is no command "no-such-command"'),
+        (["--", "no-such-command"], 127, 'there is no command "no-such-command"'),
+        (["--", "./none"], 127, 'there is no file "./none"'),
+        (["--", ""], 127, 'there is no command ""'),
+        (["--", "/tmp"], 126, '"/tmp" is a folder'),
+        (["--", "./lockpin.yaml"], 126, '"./lockpin.yaml" is not executable; `chmod +x ./lockpin.yaml`'),
         ([], 2, "COMMAND"),
         (["--budget", "0", "--", "true"], 2, "--budget"),
         (["--task", "a/b", "--", "true"], 2, "a/b"),
@@ -244,6 +264,21 @@ def test_mistake_is_one_line_and_nothing_is_started(desk, words, status, named):
     assert (done.returncode, done.stderr.count("\n")) == (status, 1)
     assert named in done.stderr
     assert not desk.ledger.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [("echo ran\n", "as in `sh "), ("#!/no/such/interpreter\n", 'what its first line "#!…" names')],
+)
+def test_file_that_is_no_program_is_one_line(desk, tmp_path, content, named):
+    script = tmp_path / "script"
+    script.write_text(content)
+    script.chmod(0o755)
+    done = desk.run("--", str(script))
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (126, "", 1)
+    assert named in done.stderr
+    assert health(desk.port) is Health.NONE
 
 
 def test_closed_task_runs_nothing(desk, tmp_path):
@@ -264,6 +299,28 @@ def test_signal_reaches_the_command(desk, number):
     assert process.stdout.readline() == f"{number.name}\n"
     assert process.wait(30) == 7
     assert health(desk.port) is Health.NONE
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("is_twice", [False, True], ids=["to the group", "to the run and to the group"])
+def test_signal_to_the_group_reaches_the_command_once(desk, number, is_twice):
+    process = desk.begin("--", sys.executable, "-c", COUNTER)
+    if is_twice:
+        process.send_signal(number)  # as `timeout` does
+    os.killpg(process.pid, number)
+
+    assert process.stdout.readline() == f"{number.name}\n"
+    process.send_signal(signal.SIGUSR1)  # comes after all that was to be passed on before
+    assert process.stdout.readline() == "SIGUSR1\n"
+    assert process.wait(30) == 1
+
+
+def test_signal_to_the_group_does_not_reach_a_command_that_has_left_it(desk):
+    process = desk.begin("--", sys.executable, "-c", f"import os; os.setsid()\n{LISTENER}")
+    os.killpg(process.pid, signal.SIGTERM)
+
+    assert process.stdout.readline() == "SIGTERM\n"
+    assert process.wait(30) == 7
 
 
 def test_two_runs_share_one_proxy_and_the_last_ends_it(desk, tmp_path):
