@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.prices import Model, PriceTable, shipped_dir
 from lockpin_core.readers import price_card
 from lockpin_core.readers.price_card import Difference
+
+if TYPE_CHECKING:
+    from lockpin_core.price_update import Change
 
 _DIFF_FIELDS = ("kind", "model", "provider", "unit", "shipped", "yours", "change")
 _CHANGED = (
@@ -162,7 +165,7 @@ def update(
     """Take newer prices from the price data packages that are installed. Nothing gets cheaper without --yes.
 
     They are written to prices/ in the user's own configuration folder, for all projects, and a proxy takes them as it
-    starts.
+    starts. What no package has any more is kept.
 
     Example: lockpin prices update --dry-run
     """
@@ -174,13 +177,7 @@ def update(
         words = "neither genai-prices nor litellm is installed beside lockpin; one of them is needed"
         raise CommandError(f"there is no price data package to read: {words}")
     found = price_update.changes(price_table(load_config(context, config)), packages, today=utc_now().date())
-    records = [
-        {
-            "provider": each.provider, "model": each.model, "what": each.field or "model", "before": each.before,
-            "after": each.after, "kind": each.kind, "from": None if each.start is None else each.start.isoformat(),
-        }
-        for each in found
-    ]  # fmt: skip
+    records = [_update_record(each, yes=yes) for each in found]
     cells = [["-" if each[name] is None else str(each[name]) for name in _UPDATE_FIELDS] for each in records]
     known = ", ".join(f"{name} {version}" for name, version in sorted(packages.versions.items()) if name != OVERLAY)
     show(View(_UPDATE, cells, records, _UPDATE_FIELDS, empty=f"prices: as in {known}, nothing to take"), form)
@@ -188,5 +185,16 @@ def update(
         folder = updates_dir()
         count = price_update.apply(found, folder, lower=yes)
         fell = sum(each.kind == "cheaper" for each in found)
-        kept = "" if yes or not fell else f"; {fell} that fell keep their value, --yes takes them"
-        say(f"{count:,} model{'' if count == 1 else 's'} written to {folder}; a proxy takes them as it starts{kept}")
+        kept = "" if yes or not fell else f"; {fell:,} that fell keep their value, --yes takes them"
+        written = f"{count:,} model{'' if count == 1 else 's'} written to {folder}; a proxy takes them as it starts"
+        say((written if count else "nothing is written, as nothing more is taken") + kept)
+
+
+def _update_record(change: Change, *, yes: bool) -> dict[str, object]:
+    """Say of a difference what becomes of it: what no source has any more is kept; but for `yes`, only whole models."""
+    is_kept = change.kind == "gone" and not (yes and change.field)
+    return {
+        "provider": change.provider, "model": change.model, "what": change.field or "model", "before": change.before,
+        "after": change.after, "kind": "kept" if is_kept else change.kind,
+        "from": None if change.start is None else change.start.isoformat(),
+    }  # fmt: skip

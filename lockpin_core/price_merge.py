@@ -25,10 +25,12 @@ from lockpin_core.price_sources import (
     Facts,
     Packages,
     add_litellm,
-    from_genai,
+    genai_facts,
     genai_models,
+    is_name,
     litellm_facts,
     per_million,
+    states_price,
 )
 from lockpin_core.price_tree import LIFETIMES, Tree, number, price_block
 
@@ -36,6 +38,7 @@ type Sources = dict[str, Facts]  # source → what it says
 
 _DATED = re.compile(r"(.+?)[-@](?:\d{4}-\d{2}-\d{2}|20\d{6})")
 UNREADABLE = "a source has something there that is no price or no number"
+_NAMELESS = "(a model without a name)"
 _ZERO = "a price of zero that no source calls free"
 # What nobody's calls of are priced, whoever serves it.
 _LEFT_OUT = (("*grok-*multi-agent*", "the provider runs agents, each of which reads the prompt"),)
@@ -159,22 +162,20 @@ def _part_aliases(made: Mapping[str, Tree]) -> None:
 
 def _take_genai(overlay: Overlay, packages: Packages, known: dict[str, Sources], left_out: dict[str, str]) -> None:
     endings: Mapping[str, str] = overlay.tree.get("genai") or {}
-    for provider, model in genai_models(packages, endings):
-        facts = from_genai(model, overlay.write(model.id), overlay.checked)
-        name = overlay.renamed(model.id) + endings[provider]
-        if (reason := overlay.left_out(model.id)) is not None:
-            left_out[model.id] = reason
+    for provider, own, model in genai_models(packages, endings):
+        facts = None if own is None else genai_facts(model, overlay.write(own), overlay.checked)
+        name = overlay.renamed(own or _NAMELESS) + endings[provider]
+        if own is not None and (reason := overlay.left_out(own)) is not None:
+            left_out[own] = reason
+        elif own is None or facts is None:
+            left_out[name] = UNREADABLE
         elif not facts.cells:
-            left_out[model.id] = _ZERO if not any(v for v in vars(_prices(model)).values()) else _NO_TOKENS
+            left_out[own] = _NO_TOKENS if states_price(model) else _ZERO
         else:
             facts.aliases = {alias + endings[provider] for alias in facts.aliases} - {name}
             twin = known.setdefault(name, {}).setdefault(GENAI, facts)
             for cell, price in facts.cells.items():  # two of their providers have it: the dearer counts
                 twin.cells[cell] = max(price, twin.cells.get(cell, price))
-
-
-def _prices(model: Any) -> Any:
-    return model.prices[0].prices if isinstance(model.prices, list) else model.prices
 
 
 def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources], left_out: dict[str, str]) -> None:
@@ -185,8 +186,8 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         if entry.get("litellm_provider") in said.get("names", ()) and entry.get("mode") in said.get("modes", ())
         if (name := _unprefixed(key, said.get("prefixes", ()))) is not None
     }
-    read = {name: litellm_facts(entry, overlay.write(name)) for name, entry in found.items()}
-    left_out |= {name: UNREADABLE for name, facts in read.items() if facts is None}
+    read = {n: litellm_facts(entry, overlay.write(n)) if is_name(n) else None for n, entry in found.items()}
+    left_out |= {overlay.renamed(name): UNREADABLE for name, facts in read.items() if facts is None}
     found = {name: entry for name, entry in found.items() if read[name] is not None}
     for name, entry in found.items():
         if (reason := overlay.left_out(name)) is not None:

@@ -13,8 +13,8 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from decimal import ROUND_CEILING, Decimal
+from datetime import date, datetime
+from decimal import ROUND_CEILING, Context, Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,13 @@ from lockpin_core.errors import PriceError
 
 GENAI, LITELLM, OVERLAY, SIBLING = "genai-prices", "litellm", "overlay", "sibling"
 _LITELLM_FILE = "litellm/model_prices_and_context_window_backup.json"
-_DEAREST = 10**9  # dollars per million: beyond it no price is meant
+_DEAREST = 10**9  # dollars per million, or a piece, or times as much: beyond it no price is meant
+_MOST_TOKENS = 10**12 - 1
+_LONGEST = 200  # characters of a name
 _SIX = Decimal("0.000001")  # a price per million has six decimals: whole picodollars a unit
+_ROOM = Context(prec=100)  # for whatever ratios of two prices give
+# What reading an entry raises that is not what it should be, whichever part of it is not.
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _GENAI_UNITS = {
     "input_mtok": "input",
@@ -139,8 +144,10 @@ def _read_genai() -> Sequence[Any] | None:
         module = importlib.import_module("genai_prices.data_snapshot")
     except ImportError:
         return None
-    providers: Sequence[Any] = module.get_snapshot().providers
-    return providers
+    try:
+        return list(module.get_snapshot().providers)
+    except _ODD as error:
+        raise PriceError(f"genai-prices cannot be read ({type(error).__name__}); install it anew") from error
 
 
 def _litellm_file(path: Path | None) -> tuple[str, str] | None:
@@ -157,13 +164,33 @@ def _litellm_file(path: Path | None) -> tuple[str, str] | None:
     return None if found is None else (found.read_text("utf-8"), importlib.metadata.version(LITELLM))
 
 
-def genai_models(packages: Packages, ids: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Walk the models of some providers of genai-prices, with the provider's id."""
-    wanted = set(ids)
+def genai_models(packages: Packages, ids: Iterable[str]) -> Iterator[tuple[str, str | None, Any]]:
+    """Walk the models of some providers of genai-prices, with the provider's id and their own; None: it has none."""
+    wanted = list(ids)
     for provider in packages.genai or ():
-        if provider.id in wanted:
-            for model in provider.models:
-                yield provider.id, model
+        if (seller := getattr(provider, "id", None)) in wanted:
+            models = getattr(provider, "models", None)
+            for model in models if isinstance(models, list | tuple) else [None]:
+                name = getattr(model, "id", None)
+                yield seller, name if is_name(name) else None, model
+
+
+def is_name(name: object) -> bool:
+    """Say whether something can be the name of a model."""
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST and name.isprintable() and name == name.strip()
+
+
+def states_price(model: Any) -> bool:
+    """Say whether a model of genai-prices has any price but zero."""
+    return any(any(vars(prices).values()) for _, prices in _blocks(model))
+
+
+def genai_facts(model: Any, write: Sequence[str], today: date) -> Facts | None:
+    """Read a model of genai-prices as `from_genai` does; None: something in it is not what it should be."""
+    try:
+        return from_genai(model, write, today)
+    except _ODD:
+        return None
 
 
 def from_genai(model: Any, write: Sequence[str], today: date) -> Facts:
@@ -171,10 +198,10 @@ def from_genai(model: Any, write: Sequence[str], today: date) -> Facts:
 
     Prices of the day's dear hours count for the whole day. Earlier prices have no tiers: their history has none.
     """
-    facts = Facts(aliases=set(_equal_names(model.match)) - {model.id}, context_tokens=model.context_window or 0)
+    facts = Facts(aliases=set(_equal_names(model.match)) - {model.id}, context_tokens=_tokens(model.context_window))
     peak: Cells = {}
     for constraint, prices in _blocks(model):
-        start = getattr(constraint, "start_date", None)
+        start = _start_of(constraint)
         cells = dict(_genai_cells(prices, "standard", write))
         if constraint is not None and start is None:
             peak = _dearer(peak, cells)
@@ -197,15 +224,24 @@ def _blocks(model: Any) -> list[tuple[Any, Any]]:
     """List (constraint, prices): without one first, then by date, then by hours of the day."""
     if not isinstance(model.prices, list):
         return [(None, model.prices)]
+    if not model.prices:
+        raise ValueError("no prices")
     blocks = [(entry.constraint, entry.prices) for entry in model.prices]
-    return sorted(blocks, key=lambda block: getattr(block[0], "start_date", None) or date.min)
+    return sorted(blocks, key=lambda block: _start_of(block[0]) or date.min)
+
+
+def _start_of(constraint: Any) -> date | None:
+    start = getattr(constraint, "start_date", None)
+    if start is not None and (not isinstance(start, date) or isinstance(start, datetime)):
+        raise ValueError(f"{start!r} is no day")
+    return start
 
 
 def _variants(model: Any, write: Sequence[str], day: date) -> Cells:
     """Give the prices of tiers that are in force on a day."""
     cells: Cells = {}
-    for variant in sorted(model.price_variants or (), key=lambda v: getattr(v.constraint, "start_date", date.min)):
-        start = getattr(variant.constraint, "start_date", None)
+    for variant in sorted(model.price_variants or (), key=lambda v: _start_of(v.constraint) or date.min):
+        start = _start_of(variant.constraint)
         word = variant.when.get("service_tier") or variant.when.get("processing")
         if word in _GENAI_TIERS and (start is None or start <= day):
             cells |= dict(_genai_cells(variant.prices, _GENAI_TIERS[word], write))
@@ -215,6 +251,8 @@ def _variants(model: Any, write: Sequence[str], day: date) -> Cells:
 def _fast(model: Any, write: Sequence[str]) -> Iterator[tuple[str, Cells]]:
     for variant in model.price_variants or ():
         if "speed" in variant.when:
+            if not is_name(variant.when["speed"]):
+                raise ValueError("a speed without a name")
             yield variant.when["speed"], dict(_genai_cells(variant.prices, "standard", write))
 
 
@@ -229,19 +267,23 @@ def _genai_cells(prices: Any, tier: str, write: Sequence[str]) -> Iterator[tuple
             *((band.start, band.price) for band in getattr(value, "tiers", ())),
         ]
         for (start, price), unit in product(steps, _units(_GENAI_UNITS[name], write)):
-            if price:
-                found[tier, start, unit] = max(per_million(price), found.get((tier, start, unit), Decimal(0)))
+            cell = (tier, _tokens(start), unit)
+            if usd := _number(price):
+                found[cell] = max(per_million(usd), found.get(cell, Decimal(0)))
     yield from found.items()
 
 
 def _genai_fees(prices: Any) -> dict[str, Decimal]:
     found = ((fee, getattr(prices, name, None)) for name, fee in _GENAI_FEES.items())
-    return {fee: Decimal(str(value)) / 1000 for fee, value in found if value}
+    fees = {fee: _number(value) / 1000 for fee, value in found if value is not None}
+    return {fee: usd for fee, usd in fees.items() if usd}
 
 
 def _equal_names(match: Any) -> Iterator[str]:
     """Walk the exact names of a match; prefixes and patterns are not trusted."""
     if hasattr(match, "equals"):
+        if not is_name(match.equals):
+            raise ValueError(f"{match.equals!r} is no name")
         yield match.equals
     for clause in getattr(match, "or_", ()):
         yield from _equal_names(clause)
@@ -261,7 +303,7 @@ def litellm_facts(entry: Mapping[str, Any], write: Sequence[str]) -> Facts | Non
     facts = Facts()
     try:
         add_litellm(facts, entry, write)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except _ODD:
         return None
     return facts
 
@@ -270,13 +312,13 @@ def add_litellm(facts: Facts, entry: Mapping[str, Any], write: Sequence[str]) ->
     """Add one of litellm's entries; of several for one model the dearer counts."""
     for cell, price in _litellm_cells(entry, write):
         facts.cells[cell] = max(facts.cells.get(cell, Decimal(0)), price)
-    facts.context_tokens = max(facts.context_tokens, int(entry.get("max_input_tokens") or 0))
-    facts.max_output_tokens = max(facts.max_output_tokens, int(entry.get("max_output_tokens") or 0))
+    facts.context_tokens = max(facts.context_tokens, _tokens(entry.get("max_input_tokens")))
+    facts.max_output_tokens = max(facts.max_output_tokens, _tokens(entry.get("max_output_tokens")))
     special = entry.get("provider_specific_entry") or {}
     factors = [*((geo, entry.get(key)) for key, geo in _LITELLM_GEOS.items()), ("us", special.get("us"))]
-    facts.geo |= {geo: Decimal(factor) for geo, factor in factors if factor is not None}
+    facts.geo |= {geo: _number(factor) for geo, factor in factors if factor is not None}
     if "fast" in special:
-        facts.speeds["fast"] = Decimal(special["fast"])
+        facts.speeds["fast"] = _number(special["fast"])
     for fee, usd in _litellm_fees(entry):
         facts.fees[fee] = max(facts.fees.get(fee, Decimal(0)), usd)
 
@@ -284,13 +326,15 @@ def add_litellm(facts: Facts, entry: Mapping[str, Any], write: Sequence[str]) ->
 def _litellm_cells(entry: Mapping[str, Any], write: Sequence[str]) -> Iterator[tuple[Cell, Decimal]]:
     for key, value in entry.items():
         match = _LITELLM_RATE.fullmatch(key)
-        if match is not None and value:
+        if match is not None and (price := _per_token(value)):
             for unit in _units(_LITELLM_UNITS[match[1]], write):
-                yield (_LITELLM_TIERS[match[3]], int(match[2] or 0) * 1000, unit), _per_token(value)
+                yield (_LITELLM_TIERS[match[3]], _tokens(match[2]) * 1000, unit), price
     for step in entry.get("tiered_pricing") or ():
         for key, value in step.items():
-            for unit in _units(_LITELLM_UNITS[key], write) if key in _LITELLM_UNITS and value else ():
-                yield ("standard", int(step["range"][0]), unit), _per_token(value)
+            if key in _LITELLM_UNITS and (price := _per_token(value)):
+                first, *_ = step["range"]
+                for unit in _units(_LITELLM_UNITS[key], write):
+                    yield ("standard", _tokens(first), unit), price
 
 
 def _units(unit: str, write: Sequence[str]) -> Sequence[str]:
@@ -298,20 +342,36 @@ def _units(unit: str, write: Sequence[str]) -> Sequence[str]:
 
 
 def _per_token(value: Any) -> Decimal:
-    if isinstance(value, bool) or not 0 <= (price := Decimal(value) * 1_000_000) <= _DEAREST:
-        raise ValueError(f"{value!r} is no price")
-    return per_million(price)
+    return per_million(_number(0 if value is None else value, _DEAREST // 10**6) * 1_000_000)
+
+
+def _tokens(value: Any) -> int:
+    """Read a number of tokens; None is none. Raises ValueError."""
+    count = _number(0 if value is None else value, _MOST_TOKENS)
+    if count != int(count):
+        raise ValueError(f"{value!r} is no number of tokens")
+    return int(count)
+
+
+def _number(value: Any, most: int = _DEAREST) -> Decimal:
+    """Read a number, or its text. Raises ValueError or ArithmeticError where it is none, below zero or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        raise ValueError(f"{value!r} is no number")
+    number = Decimal(str(value))
+    if not number.is_finite() or not 0 <= number <= most:
+        raise ValueError(f"{value!r} is no number from 0 to {most}")
+    return number
 
 
 def _litellm_fees(entry: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
     for usd in (entry.get("search_context_cost_per_query") or {}).values():
-        yield "web_search", Decimal(usd)
-    if usd := entry.get("google_maps_grounding_cost_per_query"):
-        yield "maps", Decimal(usd)
-    if usd := entry.get("input_cost_per_request"):
-        yield "request", Decimal(usd)
+        yield "web_search", _number(usd)
+    if usd := _number(entry.get("google_maps_grounding_cost_per_query") or 0):
+        yield "maps", usd
+    if usd := _number(entry.get("input_cost_per_request") or 0):
+        yield "request", usd
 
 
 def per_million(price: Any) -> Decimal:
     """Round a price up to whole picodollars a unit."""
-    return Decimal(str(price)).quantize(_SIX, ROUND_CEILING)
+    return Decimal(str(price)).quantize(_SIX, ROUND_CEILING, _ROOM)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as extra
 from datetime import date
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from lockpin_core.errors import PriceError
 from lockpin_core.price_entry import read_entry
 from lockpin_core.price_merge import UNREADABLE, Overlay, merged
-from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed
+from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed, per_million
 from lockpin_core.price_table import PriceTable
 from lockpin_core.price_tree import Tree, number, write_models
 from lockpin_core.prices import shipped_dir
@@ -35,7 +35,6 @@ _GROUPS = ("geo", "speeds", "fees")
 _LIFETIMES = {"5m", "30m", "1h", "12h"}
 _WORDS = re.compile(r"(?:(?P<tier>\S+) )?(?P<unit>\S+)(?: (?P<op>above|from) (?P<tokens>\d+))?")
 _BAND = re.compile(r" (?:above|from) \d+$")
-_PICO = Decimal("0.000001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +83,29 @@ def changes(table: PriceTable, sources: Packages | None = None, *, today: date) 
         return []
     fresh = merged([_on_day(overlay, today) for overlay in overlays(shipped_dir())], packages)
     news = {provider: made.entries for provider, made in fresh.items()}
-    olds = {
+    olds: dict[str, dict[str, Tree]] = {
         provider: {model: dict(shelf.written(model)) for model in shelf} for provider, shelf in table.shipped.items()
     }
     is_part = not packages.is_whole()
+    odd = {
+        provider: {model: reason for model, reason in made.left_out.items() if reason == UNREADABLE}
+        | _faults(provider, made.entries)
+        for provider, made in fresh.items()
+    }
     found: list[Change] = []
     for provider in sorted(news):
-        odd = sorted(model for model, reason in fresh[provider].left_out.items() if reason == UNREADABLE)
-        found += [Change(provider, model, UNREADABLE, None, None, "unreadable") for model in odd]
-        for model in sorted({*olds[provider], *news[provider]}):
-            old, new = olds[provider].get(model), news[provider].get(model)
-            if new is not None and (fault := _fault(provider, model, new)) is not None:
-                found.append(Change(provider, model, fault, None, None, "unreadable"))
-                continue
-            if old is not None and new is not None and old.get("same_as") != new.get("same_as"):
-                old, new = _resolved(old, olds), _resolved(new, news)
-            if (new is not None or not is_part) and not _is_known(old, packages):
-                found += _changes_of(Update(provider, model, old, new, today, is_part))
+        owners = {alias: model for model, entry in olds[provider].items() for alias in entry.get("aliases", ())}
+        for model in sorted({*olds[provider], *news[provider], *odd[provider]}):
+            old, new = olds[provider].get(model), _parted(model, news[provider].get(model), olds[provider], owners)
+            fault = odd[provider].get(model) or _fault_of_maker(new, odd)
+            if fault is None and old is None and model in owners:
+                fault = f"is another name of {owners[model]} here"
+            if fault is not None:
+                found.append(_unreadable(provider, model, fault))
+            elif (new is not None or not is_part) and not _is_known(old, packages):
+                if old is not None and new is not None and old.get("same_as") != new.get("same_as"):
+                    old, new = _resolved(old, olds), _resolved(new, news)
+                found += _rows(Update(provider, model, old, new, today, is_part))
     return found
 
 
@@ -108,22 +113,32 @@ def apply(changes: Sequence[Change], folder: Path, *, lower: bool = False) -> in
     """Write the models of these changes to the folder of later prices; gives how many are written.
 
     Without `lower` what would get cheaper or smaller keeps its value, and the rest of its model is taken. What is gone
-    stays in either case: a price that is known is safer than none.
+    stays in either case: a price that is known is safer than none. A model of which nothing is taken is not written.
     """
     updates = {(change.provider, change.model): change.update for change in changes if change.update is not None}
     taken: dict[str, dict[str, Tree]] = {}
     for update in updates.values():
-        if update.new is not None:
-            taken.setdefault(update.provider, {})[update.model] = _entry(update, lower=lower)
+        if update.new is not None and not _is_same(update, entry := _entry(update, lower=lower)):
+            taken.setdefault(update.provider, {})[update.model] = entry
     texts = {f"{provider}.yaml": _text(folder, provider, entries) for provider, entries in taken.items()}
     _prove(folder, texts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
+            folder.mkdir(parents=True, exist_ok=True)
             _write(folder / name, text)
     except OSError as error:
         raise PriceError(f"newer prices cannot be written to {folder}: {error.strerror}") from error
     return sum(map(len, taken.values()))
+
+
+def _is_same(update: Update, entry: Tree) -> bool:
+    """Say whether an entry says no more than the old one, whose day and sources may be others."""
+    old = update.old
+    if old is None or ("prices" in old) != ("prices" in entry) or old.get("same_as") != entry.get("same_as"):
+        return False
+    if _facts(old) != _facts(entry) or set(old.get("aliases", ())) != set(entry.get("aliases", ())):
+        return False
+    return "prices" not in old or all(_in_force(old, day) == _in_force(entry, day) for day in _starts(update))
 
 
 def _is_known(old: Tree | None, packages: Packages) -> bool:
@@ -131,7 +146,8 @@ def _is_known(old: Tree | None, packages: Packages) -> bool:
     if old is None or packages.is_whole():
         return False
     here = {name: packages.versions[name] for name in (GENAI, LITELLM) if name in packages.versions}
-    return all(old["sources"].get(name) == version for name, version in here.items())
+    made_of = old["sources"].keys() & {GENAI, LITELLM}
+    return bool(made_of - here.keys()) and all(old["sources"].get(name) == version for name, version in here.items())
 
 
 def _resolved(entry: Tree, trees: Mapping[str, Mapping[str, Tree]]) -> Tree:
@@ -140,6 +156,14 @@ def _resolved(entry: Tree, trees: Mapping[str, Mapping[str, Tree]]) -> Tree:
         return entry
     maker, _, model = entry["same_as"].partition("/")
     return {key: value for key, value in entry.items() if key != "same_as"} | {"prices": trees[maker][model]["prices"]}
+
+
+def _parted(model: str, entry: Tree | None, names: Collection[str], owners: Mapping[str, str]) -> Tree | None:
+    """Leave out of an entry's aliases what is a name of another model already."""
+    if entry is None or "aliases" not in entry:
+        return entry
+    free = [alias for alias in entry["aliases"] if alias not in names and owners.get(alias, model) == model]
+    return {key: value for key, value in entry.items() if key != "aliases"} | ({"aliases": free} if free else {})
 
 
 def _on_day(overlay: Overlay, day: date) -> Overlay:
@@ -153,6 +177,31 @@ def _fault(provider: str, model: str, entry: Tree) -> str | None:
     except PriceError as error:
         return str(error)[:_LONGEST]
     return None
+
+
+def _faults(provider: str, entries: Mapping[str, Tree]) -> dict[str, str]:
+    found = ((model, _fault(provider, model, entry)) for model, entry in entries.items())
+    return {model: fault for model, fault in found if fault is not None}
+
+
+def _fault_of_maker(entry: Tree | None, faults: Mapping[str, Mapping[str, str]]) -> str | None:
+    """Say whether an entry stands on one that cannot be taken."""
+    maker, _, model = (entry or {}).get("same_as", "").partition("/")
+    return f"the same as {maker}/{model}, which cannot be read" if model in faults.get(maker, {}) else None
+
+
+def _unreadable(provider: str, model: str, fault: str) -> Change:
+    return Change(provider, model, fault, None, None, "unreadable")
+
+
+def _rows(update: Update) -> list[Change]:
+    """List the differences of one model, or that what would be written of it could not be read again."""
+    rows = list(_changes_of(update))
+    if rows and update.old is not None and update.new is not None:
+        for lower in (False, True):
+            if (fault := _fault(update.provider, update.model, _entry(update, lower=lower))) is not None:
+                return [_unreadable(update.provider, update.model, fault)]
+    return rows
 
 
 def _prove(folder: Path, texts: Mapping[str, str]) -> None:
@@ -245,7 +294,7 @@ def _flat(block: Tree) -> Flat:
 
 
 def _times(cells: Mapping[tuple[str, str], str], factor: Decimal) -> dict[tuple[str, str], str]:
-    return {cell: number((Decimal(usd) * factor).quantize(_PICO, ROUND_CEILING)) for cell, usd in cells.items()}
+    return {cell: number(per_million(Decimal(usd) * factor)) for cell, usd in cells.items()}
 
 
 def _sheet(tree: Tree, band: str = "") -> Iterator[tuple[tuple[str, str], str]]:
@@ -320,7 +369,7 @@ def _moved(before: Flat, what: str, after: Flat) -> str:
     if unit not in before or unit not in after or Decimal(after[unit]) <= Decimal(before[unit]):
         return before[what]
     usd = Decimal(before[what]) * Decimal(after[unit]) / Decimal(before[unit])
-    return number(usd.quantize(_PICO, ROUND_CEILING))
+    return number(per_million(usd))
 
 
 def _unflat_facts(flat: Flat) -> Tree:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockpin_cli.price_checks import _stale
+from lockpin_cli.price_checks import _stale, _update_record
 from lockpin_core.price_table import Model, PriceTable
+from lockpin_core.price_update import Change
 from lockpin_core.prices import shipped_dir
 
 MODEL = Model("acme", "m", (), checked=date(2026, 6, 1))
@@ -226,6 +227,32 @@ def test_update_lowers_nothing_without_yes(lockpin, later):
     later("6")
     lockpin("prices", "update", "--yes")
     assert _input(lockpin) == "5"
+
+
+def test_second_update_that_takes_nothing_says_so_and_writes_nothing(lockpin, later, home):
+    later("6")
+
+    first = lockpin("prices", "update")
+    file = home.path / "config" / "lockpin" / "prices" / "anthropic.yaml"
+    written = file.read_text()
+    second = lockpin("prices", "update")
+
+    words = "nothing is written, as nothing more is taken; 1 that fell keep their value, --yes takes them"
+    assert "1 model written to " in first.stderr  # what its sources say of it besides
+    assert second.stderr == f"lockpin: {words}\n"
+    assert file.read_text() == written
+    assert "1 model written to " in lockpin("prices", "update", "--yes").stderr
+    assert lockpin("prices", "update", "--yes").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "yes", "kind"),
+    [("", False, "kept"), ("", True, "kept"), ("fees.web_search", False, "kept"), ("fees.web_search", True, "gone")],
+)
+def test_update_says_what_becomes_of_what_no_source_has(field, yes, kind):
+    change = Change("acme", "m", field, None, None, "gone")
+
+    assert _update_record(change, yes=yes)["kind"] == kind
 
 
 def test_update_with_nothing_new_says_so(lockpin):

@@ -1,3 +1,6 @@
+import copy
+import tempfile
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -5,6 +8,7 @@ from pathlib import Path
 import pytest
 from genai_prices.types import (
     ClauseEquals,
+    ClauseOr,
     ConditionalPrice,
     ModelInfo,
     ModelPrice,
@@ -14,6 +18,8 @@ from genai_prices.types import (
     Tier,
     TieredPrices,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lockpin_core.call import Terms
 from lockpin_core.errors import PriceError
@@ -28,6 +34,7 @@ TODAY = date(2026, 12, 20)
 NOW, BEFORE = datetime(2026, 12, 21, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 TABLE = PriceTable.load(shipped_dir())
 PLAIN = Terms()
+PRO = "deepseek-v4-pro"
 
 
 def packages(*models: ModelInfo, provider: str = "deepseek", litellm: dict | None = None) -> Packages:
@@ -255,12 +262,11 @@ def test_what_is_no_price_is_named_and_nothing_of_its_model_is_taken(tmp_path: P
 
 
 def test_prices_that_do_not_fit_together_are_not_written(tmp_path: Path):
-    clash = model("deepseek-x", pro("9"))
-    clash.match = ClauseEquals("deepseek-v4-pro")
-    twin = Packages([Provider("deepseek", "P", "x", models=[clash])], {}, packages().versions)
+    (change,) = found(packages(model("deepseek-x", pro("9"))), "deepseek-x")
+    new = {**change.update.new, "aliases": ["deepseek-v4-pro"]}
 
     with pytest.raises(PriceError, match=r"nothing was written: deepseek\.yaml: deepseek-v4-pro is both a model"):
-        apply(found(twin, "deepseek-x"), tmp_path)
+        apply([replace(change, update=replace(change.update, new=new))], tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -280,3 +286,176 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path):
 
     with pytest.raises(PriceError, match="cannot be written to "):
         apply(found(packages(model("deepseek-v4-pro", pro("9")))), tmp_path / "prices")
+
+
+SHAPES = {
+    "gpt-5.6-luna": model(
+        "gpt-5.6-luna",
+        [
+            ConditionalPrice(
+                prices=ModelPrice(
+                    input_mtok=TieredPrices(base=D("1"), tiers=[Tier(start=272_000, price=D("2"))]),
+                    output_mtok=TieredPrices(base=D("6"), tiers=[Tier(start=272_000, price=D("9"))]),
+                    web_searches_kcount=D("10"),
+                )
+            ),
+            ConditionalPrice(
+                constraint=StartDateConstraint(date(2026, 7, 30)),
+                prices=ModelPrice(input_mtok=D("1.5"), cache_read_mtok=D("0.1"), output_mtok=D("7")),
+            ),
+            ConditionalPrice(
+                constraint=StartDateConstraint(date(2027, 1, 1)),
+                prices=ModelPrice(input_mtok=D("2"), output_mtok=D("8")),
+            ),
+        ],
+        context_window=1_050_000,
+        price_variants=[
+            PriceVariant({"service_tier": "priority"}, ModelPrice(input_mtok=D("3"), output_mtok=D("14"))),
+            PriceVariant(
+                {"processing": "batch"}, ModelPrice(input_mtok=D("0.5")), StartDateConstraint(date(2026, 10, 14))
+            ),
+            PriceVariant({"speed": "fast"}, ModelPrice(input_mtok=D("9"), output_mtok=D("42"))),
+        ],
+    ),
+    "gpt-9": ModelInfo(
+        "gpt-9", ClauseOr([ClauseEquals("gpt-9"), ClauseEquals("gpt-9-latest")]), context_window=100_000,
+        prices=ModelPrice(input_mtok=D("1"), output_mtok=D("2"), cache_write_mtok=D("1.25")),
+    ),
+}  # fmt: skip
+ENTRY = {
+    "litellm_provider": "openai", "mode": "chat", "input_cost_per_token": D("2e-6"),
+    "output_cost_per_token": D("8e-6"), "cache_read_input_token_cost": D("5e-7"),
+    "cache_creation_input_token_cost": D("2.5e-6"), "input_cost_per_token_above_272k_tokens": D("4e-6"),
+    "input_cost_per_token_priority": D("4e-6"), "max_input_tokens": 400_000, "max_output_tokens": 100_000,
+    "tiered_pricing": [{"range": [0, 1000], "input_cost_per_token": D("1e-6")}],
+    "regional_processing_uplift_multiplier_eu": D("1.1"), "provider_specific_entry": {"us": D("1.1"), "fast": 2},
+    "search_context_cost_per_query": {"search_context_size_low": D("0.01")},
+    "google_maps_grounding_cost_per_query": D("0.014"), "input_cost_per_request": D("0.001"),
+}  # fmt: skip
+ODD = st.sampled_from(
+    [
+        *(None, True, False, 0, -1, 0.5, 10**13, 10**40, float("nan"), float("inf"), -0.0, 1e-300, "", "12", "-3", "free"),
+        *("1e999999", "NaN", "a\nb", " x", "*", "ü" * 300, D("NaN"), D("-1"), D("1e-9"), D("1e9"), D("1e30"), D("sNaN")),
+        *([], [[]], [1, [2]], {}, {"a": {}}, b"1", date(2026, 1, 1), NOW, object(), D("0.0000001"), D("999999999")),
+        *(ClauseEquals(""), ModelPrice(), TieredPrices(base=D("1"), tiers=[]), "gpt-5.5", "gpt-9"),
+    ]
+)  # fmt: skip
+
+
+def places(thing: object) -> list[tuple[object, object]]:
+    """List every place of a tree of objects, lists and mappings, as what holds it and its key."""
+    if isinstance(thing, dict):
+        inner = list(thing.items())
+    elif isinstance(thing, list):
+        inner = list(enumerate(thing))
+    else:
+        inner = list(vars(thing).items()) if hasattr(thing, "__dict__") else []
+    return [(thing, key) for key, _ in inner] + [place for _, each in inner for place in places(each)]
+
+
+def spoil(data: st.DataObject, tree: object) -> None:
+    """Put something odd into a place of a tree, or take out what is there."""
+    holder, key = data.draw(st.sampled_from(places(tree)))
+    is_out = data.draw(st.booleans())
+    odd = data.draw(ODD)
+    match holder:
+        case dict() | list() if is_out:
+            del holder[key]
+        case dict() | list():
+            holder[key] = odd
+        case _ if is_out:
+            delattr(holder, key)
+        case _:
+            setattr(holder, key, odd)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_a_source_has_wrong_the_rest_is_taken_and_all_that_is_written_reads_again(data: st.DataObject):
+    models = [copy.deepcopy(shape) for shape in (*SHAPES.values(), *SHAPES.values())]
+    entries = {name: copy.deepcopy(ENTRY) for name in ("gpt-5.6-luna", "gpt-9", "gpt-9-mini", "gpt-9-2026-01-01")}
+    for tree in data.draw(st.lists(st.sampled_from([*models, *entries.values()]), min_size=1, max_size=6)):
+        if places(tree):
+            spoil(data, tree)
+    news = Packages(
+        [Provider("openai", "O", "x", models=models), Provider("deepseek", "P", "x", models=[model(PRO, pro("9"))])],
+        entries, packages().versions,
+    )  # fmt: skip
+
+    lower = data.draw(st.booleans())
+
+    rows = changes(TABLE, news, today=TODAY)
+
+    with tempfile.TemporaryDirectory() as folder:
+        taken = apply(rows, Path(folder), lower=lower)
+        table = PriceTable.load(shipped_dir(), updates=Path(folder))
+        assert taken
+        assert million(table, NOW) == "9"
+        assert apply(changes(table, news, today=TODAY), Path(folder), lower=lower) == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "odd"),
+    [
+        *((lambda m: m.prices, {"input_mtok": odd}) for odd in (D("NaN"), D("-1"), True, [1], "free", D("1e300"))),
+        *((lambda m: m, {"context_window": odd}) for odd in ("wide", -1, 10**400, 0.5)),
+        (lambda m: m, {"prices": []}),
+        (lambda m: m, {"prices": None}),
+        (lambda m: m, {"match": None, "price_variants": [None]}),
+        (lambda m: m.match, {"equals": 5}),
+    ],
+)
+def test_a_model_of_genai_prices_that_cannot_be_read_is_named(tmp_path: Path, place, odd: dict):
+    spoiled = model("deepseek-x", pro("1"))
+    for key, value in odd.items():
+        setattr(place(spoiled), key, value)
+    news = packages(spoiled, model(PRO, pro("9")))
+
+    rows = found(news, "deepseek-x")
+    apply(changes(TABLE, news, today=TODAY), tmp_path)
+
+    assert [(change.kind, change.update) for change in rows] == [("unreadable", None)]
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+    assert table.find("deepseek", "deepseek-x") is None
+    assert million(table, NOW) == "9"
+
+
+def test_a_model_without_a_name_is_told_and_the_others_are_taken(tmp_path: Path):
+    nameless, listed = model("x", pro("1")), model("x", pro("1"))
+    del nameless.id
+    listed.id = ["a"]
+    news = packages(nameless, listed, model(PRO, pro("9")))
+
+    assert [change.kind for change in found(news, "(a model without a name)")] == ["unreadable"]
+    assert million(updated(tmp_path, news), NOW) == "9"
+
+
+def test_what_one_source_has_wrong_lowers_nothing_though_the_other_is_sound(tmp_path: Path):
+    entry = {"litellm_provider": "deepseek", "mode": "chat", "input_cost_per_token": "dear"}
+    news = packages(model(PRO, pro("1")), litellm={f"deepseek/{PRO}": entry})
+
+    assert [change.kind for change in found(news)] == ["unreadable"]
+    assert apply(found(news), tmp_path, lower=True) == 0
+
+
+def test_a_name_that_another_model_has_stays_with_it(tmp_path: Path):
+    clash = model("deepseek-x", pro("9"))
+    clash.match = ClauseEquals(PRO)
+    twin = Packages([Provider("deepseek", "P", "x", models=[clash])], {}, packages().versions)
+
+    apply(found(twin, "deepseek-x"), tmp_path)
+    table = PriceTable.load(shipped_dir(), updates=tmp_path)
+
+    assert million(table, NOW, name="deepseek-x") == "9"
+    assert million(table, NOW) == million(TABLE, NOW)
+
+
+def test_an_update_of_which_nothing_is_taken_writes_nothing(tmp_path: Path):
+    news = packages(model(PRO, pro("1", "3", "0.04")))
+
+    assert {change.kind for change in changes(TABLE, news, today=TODAY)} == {"cheaper", "gone"}
+    assert apply(changes(TABLE, news, today=TODAY), tmp_path / "prices") == 0
+    assert not (tmp_path / "prices").exists()
+    assert apply(changes(TABLE, news, today=TODAY), tmp_path, lower=True) == 1
+    lower = PriceTable.load(shipped_dir(), updates=tmp_path)
+    assert apply(changes(lower, news, today=TODAY), tmp_path, lower=True) == 0
