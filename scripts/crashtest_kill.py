@@ -24,7 +24,7 @@ CONFIG = """
 upstreams: {{api.openai.com: "{origin}", api.anthropic.com: "{origin}"}}
 daily_usd: 1000
 task: {{budget_usd: 0.03}}
-queue: {{wait: 0s}}
+queue: {{wait: {wait_s}s}}
 pricing:
   chat-model: {{input_per_mtok: 1, output_per_mtok: 5, max_output_tokens: 100000, context_tokens: 200000}}
   messages-model: {{input_per_mtok: 1, output_per_mtok: 5, max_output_tokens: 100000, context_tokens: 200000}}
@@ -36,6 +36,8 @@ SERVED_S = 2.0
 RECOVERED_S = 10.0
 BESIDE, DURING_START = 0.3, 0.1  # how often a second proxy lives on, and how often the next one is killed as it starts
 _OLD = "SELECT 1 FROM open_holds WHERE at < ?"
+_TICKETS = "SELECT DISTINCT call FROM waiting"
+_WAITED = "SELECT 1 FROM rows WHERE kind = 'hold' AND waited_ms > 0"
 _ODD = "SELECT call FROM rows WHERE kind = 'uncapped' OR over_hold = 1"
 
 
@@ -56,14 +58,16 @@ class Killed:
     stopped: int = 0  # calls that were charged because Lockpin stopped
     charged: int = 0
     true: int = 0  # what the provider would bill
+    tickets: int = 0  # of calls that waited when a kill came
+    waited: int = 0  # calls that waited, and went
 
 
 class _Proxies:
     """The living proxies, on one ledger, in one home."""
 
-    def __init__(self, folder: Path, origin: processes.Origin, load: Load, lots: random.Random, seen: Killed) -> None:
+    def __init__(self, folder: Path, config: str, load: Load, lots: random.Random, seen: Killed) -> None:
         self.folder, self.load, self.lots, self.seen = folder, load, lots, seen
-        self.config = CONFIG.format(origin=origin.url)
+        self.config = config
         self.home = processes.make_home(folder)
         self.living: dict[int, tuple[processes.Proxy, str]] = {}  # by port
         self.last_start = 0
@@ -81,7 +85,8 @@ class _Proxies:
         until(lambda: _listens(proxy), "the proxy listens")
         listening_s = time.monotonic()
         before = self.load.round - 1 if self.load.round and self.lots.random() < 0.3 else self.load.round
-        task = f"r{before}-{self.lots.randrange(TASKS)}"
+        # Where calls wait, it is of a task of its own: for how long it takes says something of the start alone then.
+        task = f"r{before}-{'first' if self.load.wait_ms else self.lots.randrange(self.load.tasks)}"
         answer = until(lambda: self._first_call(proxy, task), "the first call is answered")
         now_s = time.monotonic()
         status = int(answer.split(b" ", 2)[1])
@@ -110,6 +115,7 @@ class _Proxies:
 
     def kill(self, proxy: processes.Proxy, kind: str) -> None:
         """Send SIGKILL, and forget it."""
+        self.seen.tickets += len(query(proxy.ledger, _TICKETS)) if proxy.ledger.exists() else 0
         proxy.process.kill()
         proxy.process.wait()
         self.living.pop(proxy.port, None)
@@ -125,12 +131,16 @@ class _Proxies:
             processes.end(proxy.process)
 
 
-def kill(folder: Path, *, times: int, seed: int, lanes: int = 12) -> Killed:
-    """Kill proxies under load at random moments, start again on the same ledger, and judge the books at the end."""
+def kill(folder: Path, *, times: int, seed: int, lanes: int = 12, wait_s: int = 0) -> Killed:
+    """Kill proxies under load at random moments, start again on the same ledger, and judge the books at the end.
+
+    `wait_s`: for how long calls may wait for room; then all of a round are of one task, for which they are too many.
+    """
     seen, lots = Killed(), random.Random(seed)
     bills = folder / "bills.jsonl"
-    with processes.origin(folder, bills=bills) as origin, Load(seed, lanes) as load:
-        proxies = _Proxies(folder, origin, load, lots, seen)
+    load_of_all = Load(seed, lanes, tasks=1 if wait_s else TASKS, wait_s=wait_s)
+    with processes.origin(folder, bills=bills) as origin, load_of_all as load:
+        proxies = _Proxies(folder, CONFIG.format(origin=origin.url, wait_s=wait_s), load, lots, seen)
         with contextlib.ExitStack() as stack:
             stack.callback(proxies.end)
             proxies.start()
@@ -143,6 +153,7 @@ def kill(folder: Path, *, times: int, seed: int, lanes: int = 12) -> Killed:
             _wait_for_the_dead(ledger, proxies.last_start, seen)
             load.stop()
             until(lambda: not query(ledger, "SELECT 1 FROM open_holds"), "every call that has ended is settled")
+            until(lambda: not query(ledger, _TICKETS), "no ticket is left")
             for proxy, _ in proxies.living.values():
                 need(proxy.stop(signal.SIGTERM) == 0, f"a proxy did not end well: {proxy.printed()}")
         need(not load.odd, f"calls were answered {Counter(load.odd)}")
@@ -226,6 +237,7 @@ def _judge(ledger: Path, bills: Mapping[int, Mapping[str, object]], seen: Killed
         slow <= SERVED_S, f"a first call was served {slow:.1f} s after the socket listened; {SERVED_S:g} s are allowed"
     )
     seen.charged, seen.true = sum(charged.values()), sum(true.values())
+    seen.waited = len(query(ledger, _WAITED))
     seen.stopped = len(query(ledger, "SELECT 1 FROM rows WHERE kind = 'charge' AND reason = 'lockpin_stopped'"))
 
 

@@ -58,13 +58,14 @@ def case_of(lots: random.Random, task: str, *, plain: bool = False) -> Case:
         elif lots.random() < 0.05:
             status = 502
             order = {"close": "before", "bill": bill | {"output": 0}}
-    headers = _headers(wire, task, limit, order, streamed=streamed)
+    # No two say the same: one that was refused for good would not wait when it is sent again.
+    headers = _headers(wire, task, limit, f"{lots.getrandbits(40):010x}", order, streamed=streamed)
     return Case(f"POST {PATHS[wire]} HTTP/1.1", headers, (IN_TOKENS, output), status, leaves)
 
 
-def _headers(wire: str, task: str, limit: int, order: dict[str, object], *, streamed: bool) -> bytes:
+def _headers(wire: str, task: str, limit: int, mark: str, order: dict[str, object], *, streamed: bool) -> bytes:
     field = "max_completion_tokens" if wire == "chat" else "max_tokens"
-    message = {"role": "user", "content": "please " * 20}
+    message = {"role": "user", "content": "please " * 20 + mark}
     body = {"model": f"{wire}-model", "messages": [message], field: limit, "stream": streamed}
     data = json.dumps(body).encode()
     lines = [
@@ -117,9 +118,14 @@ def _reply(wire: str, output: int, *, streamed: bool) -> str:
 
 
 class Load:
-    """Lanes that call without a pause until the block ends; `ports` and `round` may be changed meanwhile."""
+    """Lanes that call without a pause until the block ends; `ports` and `round` may be changed meanwhile.
 
-    def __init__(self, seed: int, lanes: int) -> None:
+    `tasks`: of how many tasks the calls of a round are; `wait_s`: how long one must have waited that was refused while
+    only held money was in its way.
+    """
+
+    def __init__(self, seed: int, lanes: int, *, tasks: int = TASKS, wait_s: int = 0) -> None:
+        self.tasks, self.wait_ms = tasks, 1000 * wait_s
         self.ports: Sequence[int] = ()
         self.round = 0
         self.ends: Counter[str] = Counter()
@@ -151,7 +157,7 @@ class Load:
             if not self.ports:
                 await asyncio.sleep(0.005)
                 continue
-            case = case_of(lots, f"r{self.round}-{lots.randrange(TASKS)}")
+            case = case_of(lots, f"r{self.round}-{lots.randrange(self.tasks)}")
             try:
                 async with asyncio.timeout(_HUNG_S):
                     end = await self._exchange(lots.choice(self.ports), case)
@@ -182,11 +188,18 @@ class Load:
                     return "left"
             if not _is_whole(head, body):
                 return _GONE
+            if head.startswith(b"HTTP/1.1 402") and self._is_early(head, body):
+                return "refused too early"
             if head.startswith(b"HTTP/1.1 200"):
                 self.answered[_header(head, b"x-lockpin-call").decode()] = case.usage
             return head.split(b" ", 2)[1].decode()
         finally:
             writer.close()
+
+    def _is_early(self, head: bytes, body: bytes) -> bool:
+        """Say whether a call was refused that could have gone if it had waited for as long as it may."""
+        waited_ms = int(_header(head, b"x-lockpin-waited-ms") or b"0")
+        return bool(json.loads(body)["lockpin"].get("transient")) and waited_ms < self.wait_ms
 
 
 def _is_whole(head: bytes, body: bytes) -> bool:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms, Void
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.errors import LedgerUnavailable
-from lockpin_core.ledger.protocol import Held, Rules
+from lockpin_core.ledger.protocol import Held, Rules, Short, Wait
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit
@@ -42,6 +43,7 @@ class Teller:
         self.books: SqliteLedger
         self.rules: Rules
         self.resting = threading.Event()
+        self.lined: dict[str, Future[Any]] = {}
 
     def open(self, path: str, limits: dict[str, int]) -> dict[str, Any]:
         """Open a ledger under limits in nanodollars: of each task, and of the machine in all."""
@@ -62,6 +64,33 @@ class Teller:
         """Hold an amount for each of some calls, all at once."""
         futures = [self.books.hold(_call(name, nano, task), self.rules) for name in names]
         return {"answers": [_answer(future) for future in futures]}
+
+    def line(self, name: str, nano: int, task: str, patience_s: float) -> dict[str, Any]:
+        """Let a call wait for room; tell whether it does."""
+        self.lined[name] = self.books.hold(_call(name, nano, task), self.rules, None, _patience(patience_s))
+        self.books.look_after().result(WAIT_S)
+        return {"waits": not self.lined[name].done()}
+
+    def turn(self, name: str) -> dict[str, Any]:
+        """Wait for the answer of a call that waits."""
+        return {"answer": _answer(self.lined.pop(name))}
+
+    def queue(self, name: str, count: int, nano: int, cost: int, task: str, patience_s: float) -> dict[str, Any]:
+        """Run calls that wait for room, several at once; give how many ended how."""
+
+        def run(number: int) -> str:
+            call = f"{name}-{number}"
+            try:
+                held = self.books.hold(_call(call, nano, task), self.rules, None, _patience(patience_s)).result(WAIT_S)
+                if isinstance(held, Short):
+                    return _why(held, nano)
+                time.sleep(0.002)
+                return "charged" if self.books.settle(call, _charge(cost)).result(WAIT_S).first else "resolved twice"
+            except LedgerUnavailable:
+                return "away"
+
+        with ThreadPoolExecutor(LANES) as lanes:
+            return {"ends": Counter(lanes.map(run, range(count)))}
 
     def settle(self, names: list[str], nano: int) -> dict[str, Any]:
         """Charge an amount for each of some calls; `first`: how many had no resolution before."""
@@ -134,6 +163,16 @@ class Teller:
         return charged, refused
 
 
+def _patience(seconds: float) -> Wait:
+    return Wait(timedelta(seconds=seconds))
+
+
+def _why(short: Short, nano: int) -> str:
+    """Say whether a refused call could have waited, in which case its patience must have been over."""
+    is_transient = all(standing.is_transient(Money(nano), 100) for standing in short.violations)
+    return "held money was in the way" if is_transient else "spent"
+
+
 def _answer(future: Future[Any]) -> str:
     try:
         return type(future.result(WAIT_S)).__name__
@@ -164,17 +203,20 @@ def _print(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Carry out orders; `work` runs beside the ones after it, up to `rest`, which is answered by what it did."""
+    """Carry out orders; `work` and `queue` run beside the ones after them.
+
+    `rest` ends the first, `queued` waits for the second; both are answered by what was done.
+    """
     teller = Teller()
     with ThreadPoolExecutor(1) as aside:
         working: Future[dict[str, Any]] | None = None
         for line in sys.stdin:
             order = json.loads(line)
             what = order.pop("do")
-            if what == "work":
-                working = aside.submit(teller.work, **order)
+            if what in ("work", "queue"):
+                working = aside.submit(getattr(teller, what), **order)
                 continue
-            if what == "rest":
+            if what in ("rest", "queued"):
                 teller.resting.set()
                 assert working is not None
                 answer = working.result(WAIT_S)

@@ -49,8 +49,8 @@ class SqliteLedger:
     `durability`: "full" (on disk before the answer) or "normal" (survives the process, not the machine). `fault` is
     told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
     commit at once, for an event loop to run them in one step. Both are called from the writer's thread. With `soon`,
-    which puts an action on that loop's next turn, the loop's operations are gathered and share commits. By `ticks` it is
-    known who is awake.
+    which puts an action on that loop's next turn, the loop's operations are gathered and share commits. `ticks`
+    tells who is awake.
     Raises LedgerError where the path cannot be a ledger.
     """
 

@@ -31,6 +31,14 @@ def test_proxies_killed_at_random_moments_lose_nothing(tmp_path):
     assert seen.ends["200"] > 20 < seen.ends["left"]
 
 
+def test_proxies_killed_while_calls_wait_leave_no_ticket_and_refuse_nobody_too_early(tmp_path):
+    """Judged inside, too: of a call that only held money was in the way of, its patience was over."""
+    seen = crashtest_kill.kill(tmp_path, times=3, seed=SEED, lanes=16, wait_s=8)
+
+    assert seen.kills.total() >= 3
+    assert seen.tickets > 0 < seen.waited
+
+
 @pytest.mark.parametrize("kind", ["mitmdump", "up"])
 def test_while_the_disk_is_full_calls_are_refused_and_the_one_under_way_is_charged_later(kind, tmp_path):
     gate = tmp_path / "gate"

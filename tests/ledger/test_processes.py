@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import crashtest_faults, crashtest_share, crashtest_stop
+from scripts import crashtest_faults, crashtest_share, crashtest_stop, crashtest_wait
 
 SEED = 20261130
 SCRIPT = Path(__file__).parents[2] / "scripts" / "crashtest"
@@ -21,6 +21,23 @@ def test_a_process_that_is_stopped_for_longer_than_any_timer_keeps_its_holds(tmp
 @pytest.mark.parametrize("killed", [False, True])
 def test_beside_a_process_that_is_stopped_inside_its_transaction_calls_are_refused(killed, tmp_path):
     crashtest_stop.frozen(tmp_path, killed=killed)
+
+
+def test_nobody_waits_for_a_first_in_line_that_is_gone(tmp_path):
+    took_s = crashtest_wait.first_in_line(tmp_path)
+
+    assert took_s.keys() == crashtest_wait.FAULTS.keys()
+
+
+def test_who_waits_for_what_a_killed_process_held_is_answered(tmp_path):
+    crashtest_wait.holder_killed(tmp_path)
+
+
+def test_queues_whose_processes_are_killed_stopped_and_starved_leave_nothing_behind(tmp_path):
+    seen = crashtest_wait.queues(tmp_path, rounds=4, seed=SEED, calls=30)
+
+    assert seen.faults.keys() == crashtest_wait.FAULTS.keys()
+    assert seen.tickets > 0 < seen.ends["charged"]
 
 
 @pytest.mark.parametrize("processes", [2, 4])

@@ -90,10 +90,13 @@ def test_waiters_of_two_processes_go_in_the_order_of_all_tickets(tmp_path, seed)
 @pytest.mark.parametrize("seed", range(12))
 def test_waiters_of_a_stopped_process_are_passed_and_keep_their_places(tmp_path, seed):
     ticks = SetTicks()
-    with closing(SqliteDesk(tmp_path)) as desk, stopping(desk.open(ticks=ticks)) as one:
-        with stopping(desk.open(ticks=ticks)) as other:
-            history = WaitingHistory(desk, seed, (one, other), ticks)
-            history.play(100)
+    with (
+        closing(SqliteDesk(tmp_path)) as desk,
+        stopping(desk.open(ticks=ticks)) as one,
+        stopping(desk.open(ticks=ticks)) as other,
+    ):
+        history = WaitingHistory(desk, seed, (one, other), ticks)
+        history.play(100)
     assert history.naps > 0
     assert verify(desk.path).wrong is None
 
