@@ -10,12 +10,11 @@ from pathlib import Path
 
 import typer
 
-from lockpin_cli.output import plain
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.admin import NAME_MAX, SqliteAdmin, canonical_task
+from lockpin_core.ledger.admin import SqliteAdmin, canonical_task
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
 from lockpin_core.ledger.reader import LedgerReader
@@ -27,11 +26,9 @@ _SHOWN = 3  # calls that an unclear beginning may name
 def task_name(text: str, name: str) -> str:
     """Read a task's name into its one form. Wrong use where it is not allowed."""
     try:
-        return canonical_task(text.strip())
-    except CommandError:
-        shown = f"{text[:40]}…" if len(text) > 40 else text
-        allowed = f'1 to {NAME_MAX} printable characters without "/" are'
-        raise typer.BadParameter(f'task name "{plain(shown)}" is not allowed; {allowed}', param_hint=name) from None
+        return canonical_task(text)
+    except CommandError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
 
 
 def stranger(config: Config, scope: str, subject: str) -> str | None:

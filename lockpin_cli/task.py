@@ -33,7 +33,9 @@ _FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "cr
 NameArgument = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="1 to 128 printable characters without a slash.", autocompletion=completion.tasks
+        metavar="NAME",
+        help="1 to 128 printable characters without a slash; not . or .. alone.",
+        autocompletion=completion.tasks,
     ),
 ]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
+from lockpin_core.names import ALLOWED, canonical
 
 type Reader[T] = Callable[[Node], T]
 
@@ -249,10 +249,11 @@ def zone(node: Node) -> str:
 
 
 def label(node: Node) -> str:
-    """Read a task's or budget's name: 1 to 128 printable characters without a slash."""
-    allowed = "a name of 1 to 128 printable characters without / is allowed"
-    name = unicodedata.normalize("NFC", _scalar(node, allowed))
-    if len(name) > 128 or not name.isprintable() or "/" in name or name != name.strip():
+    """Read a task's or budget's name."""
+    allowed = f"a name of {ALLOWED}, is allowed"
+    written = _scalar(node, allowed)
+    name = canonical(written)
+    if name is None or written != written.strip():
         raise wrong(node, allowed)
     return name
 

@@ -337,7 +337,7 @@ class Gate:
         user = None
         if isinstance(flow.client_conn.proxy_mode, RegularMode | UpstreamMode):  # to others nobody speaks as to a proxy
             user = None if _is_for_next(flow) else identity.proxy_user(headers)
-            user = user or self._proxy_users.get(flow.client_conn.id)
+            user = self._proxy_users.get(flow.client_conn.id) if user is None else user
         return identity.read_payers(
             flow.request.headers,
             headers,

@@ -6,7 +6,6 @@ import base64
 import binascii
 import re
 import socket
-import unicodedata
 from collections.abc import Mapping
 from urllib.parse import unquote
 
@@ -14,10 +13,10 @@ from mitmproxy import http
 
 from lockpin_core.call import Payers
 from lockpin_core.clients import client_of
+from lockpin_core.names import ALLOWED, canonical
 
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
-MAX_NAME = 128
 OWN_PREFIX = b"x-lockpin-"
 _FOR_PROXIES = (b"proxy-authorization", b"proxy-connection")
 
@@ -33,13 +32,13 @@ def read_payers(headers: http.Headers, lowered: Mapping[str, str], *, proxy_user
     Raises IdentityError; nothing is ever half applied.
     """
     own = own_headers(headers)
-    coded = own.get("x-lockpin-task") or (path_task if proxy_user is None else None)
+    coded = own.get("x-lockpin-task", path_task if proxy_user is None else None)
     # A client decodes the user name of a proxy's URL itself.
-    task = unquote(coded) if coded is not None else proxy_user
+    task, what = unquote(coded) if coded is not None else proxy_user, "the task's name"
     if task is None and from_session:
-        task = _session(lowered)
+        task, what = _session(lowered), "the session id, which names the task,"
     return Payers(
-        task=_name(task, "the task's name") if task is not None else default_task,
+        task=_name(task, what) if task is not None else default_task,
         machine=MACHINE,
         project=_name(own["x-lockpin-project"], "X-Lockpin-Project") if "x-lockpin-project" in own else None,
         tags=_tags(own.get("x-lockpin-tag")),
@@ -74,7 +73,10 @@ def strip_own(headers: http.Headers) -> None:
 
 
 def proxy_user(headers: Mapping[str, str]) -> str | None:
-    """Read the user name of basic proxy credentials; None where there are none. Raises IdentityError."""
+    """Read the user name of basic proxy credentials; None where there are none. Raises IdentityError.
+
+    An empty one is as bad a name as any: it is what an address says whose variable was not set.
+    """
     value = headers.get("proxy-authorization")
     if value is None:
         return None
@@ -85,7 +87,7 @@ def proxy_user(headers: Mapping[str, str]) -> str | None:
         text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
     except (ValueError, binascii.Error):
         raise IdentityError("the proxy credentials are not basic credentials in UTF-8") from None
-    return text.partition(":")[0] or None
+    return text.partition(":")[0]
 
 
 def client_product(headers: Mapping[str, str]) -> str:
@@ -94,16 +96,13 @@ def client_product(headers: Mapping[str, str]) -> str:
 
 
 def _session(headers: Mapping[str, str]) -> str | None:
-    session = headers.get(client_of(headers).session_header or "")
-    is_name = session is not None and 0 < len(session) <= MAX_NAME and session.isascii() and session.isprintable()
-    return session if is_name else None
+    return headers.get(client_of(headers).session_header or "") or None
 
 
 def _name(raw: str, what: str) -> str:
-    # Judged by length before it is normalised, which takes long for a long row of marks.
-    name = unicodedata.normalize("NFC", raw).strip() if len(raw) <= 4 * MAX_NAME else ""
-    if not 1 <= len(name) <= MAX_NAME or "/" in name or not name.isprintable():
-        raise IdentityError(f"{what} must be 1 to {MAX_NAME} printable characters without a slash")
+    name = canonical(raw)
+    if name is None:
+        raise IdentityError(f"{what} must be {ALLOWED}")
     return name
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -22,9 +21,9 @@ from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInf
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import ZERO, Money
+from lockpin_core.names import ALLOWED, canonical
 from lockpin_core.windows import Window, kind_text, named
 
-NAME_MAX = 128
 MOST_NANO = 10**18  # a billion dollars: sums of some of them still fit 64 bits
 
 
@@ -215,12 +214,13 @@ class SqliteAdmin:
 
 
 def canonical_task(name: str) -> str:
-    """Give a task's name in NFC. Raises CommandError unless it is 1 to 128 printable characters without "/"."""
-    name = unicodedata.normalize("NFC", name)
-    if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or "/" in name:
-        shown = name[:40].encode("ascii", "backslashreplace").decode()
-        raise CommandError(f'task name "{shown}" is not allowed; 1 to {NAME_MAX} printable characters without "/" are')
-    return name
+    """Give a task's name in its one form. Raises CommandError where no task may be called so."""
+    found = canonical(name)
+    if found is None:
+        shown = f"{name[:40]}…" if len(name) > 40 else name
+        printable = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+        raise CommandError(f'task name "{printable}" is not allowed; {ALLOWED} are')
+    return found
 
 
 def _check_terms(limit: Money | None, window: str) -> None:

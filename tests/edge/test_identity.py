@@ -1,0 +1,55 @@
+"""Where a task's name comes from, and what becomes of one that nothing may be called by."""
+
+import base64
+
+import pytest
+from lockpin_addons.identity import IdentityError, proxy_user, read_payers
+from mitmproxy import http
+
+ODD = ["", " ", ".", "..", "a/b", "\x1b[31m", "x" * 129]
+
+
+def payers(header=None, user=None, path=None, session=None, *, from_session=True):
+    fields = {} if header is None else {"X-Lockpin-Task": header}
+    lowered = {"user-agent": "claude-cli/2.1.197"} | ({} if session is None else {"x-claude-code-session-id": session})
+    return read_payers(
+        http.Headers(**{name.replace("-", "_"): value for name, value in fields.items()}), lowered, proxy_user=user,
+        path_task=path, default_task="default", from_session=from_session,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("place", ["header", "user", "path"])
+def test_odd_name_is_refused_wherever_it_stands(place, name):
+    with pytest.raises(
+        IdentityError, match=r"must be 1 to 128 printable characters without a slash, and not \. or \.\."
+    ):
+        payers(**{place: name})
+
+
+@pytest.mark.parametrize("name", ODD[1:])
+def test_odd_session_id_is_refused_too(name):
+    with pytest.raises(IdentityError, match="the session id, which names the task, must be 1 to 128"):
+        payers(session=name)
+
+
+@pytest.mark.parametrize("coded", ["%2e", "%2E%2e", "%20", "a%2Fb", "%00"])
+@pytest.mark.parametrize("place", ["header", "path"])
+def test_odd_name_is_refused_also_where_it_is_coded(place, coded):
+    with pytest.raises(IdentityError, match="must be 1 to 128"):
+        payers(**{place: coded})
+
+
+def test_session_id_that_is_no_name_does_not_matter_where_none_is_asked_for():
+    assert payers(session="..", from_session=False).task == "default"
+    assert payers(session="..", header="fix").task == "fix"
+    assert payers(session="").task == "default"
+
+
+def test_user_name_that_is_empty_is_not_none():
+    coded = {name: f"Basic {base64.b64encode(name.encode()).decode()}" for name in (":task", "fix:task", "fix")}
+
+    assert {name: proxy_user({"proxy-authorization": value}) for name, value in coded.items()} == {
+        ":task": "", "fix:task": "fix", "fix": "fix"
+    }  # fmt: skip
+    assert proxy_user({}) is None
