@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.errors import ConfigError
-from lockpin_core.money import Money
+from lockpin_core.money import MOST, Money
 from lockpin_core.names import ALLOWED, canonical
 
 type Reader[T] = Callable[[Node], T]
@@ -289,7 +289,9 @@ def _money(node: Node, least: int, allowed: str) -> Money:
     try:
         money = Money.parse(words) if _NUMBER.fullmatch(words) else None
     except ValueError as error:
-        raise wrong(node, f"{allowed}, with at most nine decimals and below 9.2 billion") from error
+        raise wrong(node, f"{allowed}, with at most nine decimals and up to a billion") from error
+    if money is not None and money > MOST:
+        raise wrong(node, f"{allowed}, up to a billion")
     if money is None or money.nano < least:
         raise wrong(node, allowed)
     return money

@@ -66,6 +66,7 @@ class Money:
 
 
 ZERO = Money(0)
+MOST = Money(10**18)  # a billion dollars: the most that a limit or a cost may be, so that sums of some fit 64 bits
 
 
 def rate_pico(dollars_per_million: str | int | Decimal) -> int:

@@ -20,11 +20,10 @@ from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInfo
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
-from lockpin_core.money import ZERO, Money
+from lockpin_core.money import MOST, ZERO, Money
 from lockpin_core.names import ALLOWED, canonical
 from lockpin_core.windows import Window, kind_text, named
 
-MOST_NANO = 10**18  # a billion dollars: sums of some of them still fit 64 bits
 
 
 class SqliteAdmin:
@@ -91,6 +90,7 @@ class SqliteAdmin:
     def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
         """See Admin."""
         assert not budget.own, "a task's own budget is set by task_new"
+        refuse_too_much(budget.limit, budget.limit)
         with self._transaction() as books:
             before = books.definitions.find(budget.name)
             if before is not None and before.removed_at is None and before.source == CONFIG:
@@ -122,8 +122,7 @@ class SqliteAdmin:
             seat = self._seat(books, self._as_in_force(books, budget), subject)
             if seat.budget.limit is None:
                 raise CommandError(f'budget "{budget.name}" of "{subject}" has no dollar limit to raise')
-            if seat.budget.limit.nano + books.balances.raised(seat).nano + by.nano > MOST_NANO:
-                raise CommandError(f'"{by.exact()}" is too much; limits up to ${Money(MOST_NANO).exact()} are allowed')
+            refuse_too_much(seat.budget.limit + books.balances.raised(seat) + by, by)
             standing, leaves = books.balances.raise_limit(seat, by.nano)
             data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
             data |= {"by_nano": by.nano, "loosens": seat.budget.enforce}
@@ -158,8 +157,7 @@ class SqliteAdmin:
         """See Admin."""
         if amount.nano < 0:
             raise CommandError(f'"{amount.exact()}" is no cost; an amount of zero or more is allowed')
-        if amount.nano > MOST_NANO:
-            raise CommandError(f'"{amount.exact()}" is too much; up to ${Money(MOST_NANO).exact()} is allowed')
+        refuse_too_much(amount, amount)
         with self._transaction() as books:
             before, accounts, task = books.corrections.correct(call_id, amount, reason=reason, who=who)
             standings = books.balances.current(accounts, books.terms(task))
@@ -223,6 +221,12 @@ def canonical_task(name: str) -> str:
     return found
 
 
+def refuse_too_much(total: Money | None, named: Money | None) -> None:
+    """Raise CommandError where a limit or a cost would be above the most; `named` is what was asked for."""
+    if total is not None and named is not None and total > MOST:
+        raise CommandError(f'"{named.exact()}" is too much; limits and costs up to ${MOST.exact()} are allowed')
+
+
 def _check_terms(limit: Money | None, window: str) -> None:
     try:
         named(window, Window("lifetime"))
@@ -231,6 +235,7 @@ def _check_terms(limit: Money | None, window: str) -> None:
         raise CommandError(f'window is "{window}"; {allowed}') from None
     if limit is not None and limit.nano < 0:
         raise CommandError(f'budget is "{limit.exact()}"; a positive amount is allowed')
+    refuse_too_much(limit, limit)
 
 
 def _in_config(name: str) -> str:

@@ -14,7 +14,7 @@ from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
 )
-from lockpin_core.ledger.admin import MOST_NANO, canonical_task
+from lockpin_core.ledger.admin import canonical_task, refuse_too_much
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -143,6 +143,7 @@ class MemoryLedger(MemoryBooks):
         """See Admin."""
         with self._lock:
             name = canonical_task(name)
+            refuse_too_much(limit, limit)
             before = self._terms.get(name, LIFETIME_TERMS)
             nano = before.limit_nano if limit is None else limit.nano
             self._terms[name] = TaskTerms(window, nano, None, closed=False)
@@ -181,6 +182,7 @@ class MemoryLedger(MemoryBooks):
     def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
         """See Admin."""
         with self._lock:
+            refuse_too_much(budget.limit, budget.limit)
             before = self._definitions.get(budget.name)
             if before is not None and not before.is_removed and before.source == CONFIG:
                 raise CommandError(f'budget "{budget.name}" is one of the configuration')
@@ -207,8 +209,7 @@ class MemoryLedger(MemoryBooks):
                 raise CommandError(f'"{by.exact()}" cannot be added to the limit of budget "{budget.name}"')
             self._standings((seat,))
             balance = self._accounts[seat.account].balance
-            if seat.budget.limit.nano + balance.raised_nano + by.nano > MOST_NANO:
-                raise CommandError(f'"{by.exact()}" is too much')
+            refuse_too_much(seat.budget.limit + Money(balance.raised_nano) + by, by)
             balance.add_raise(micros(self._now()), by.nano)
             self._event("budget_raised", None)
             return self._rearm(seat)
@@ -246,8 +247,7 @@ class MemoryLedger(MemoryBooks):
             if call_id not in self._done:
                 raise CommandError(f'call "{call_id}" was never held here, or is in flight')
             before = self._cost(call_id)
-            if amount.nano > MOST_NANO:
-                raise CommandError(f'"{amount.exact()}" is too much')
+            refuse_too_much(amount, amount)
             if before == amount:
                 raise CommandError(f'call "{call_id}" costs ${amount.exact()} already')
             standings = self._book(call_id, amount.nano - before.nano, 0, CORRECTED)

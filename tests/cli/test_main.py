@@ -18,6 +18,8 @@ HELPS = [
 
 SET = ["budget", "set", "x", "--scope", "machine", "--window", "day"]
 
+TOO_MUCH = "1000000000.000000001"  # a nanodollar above the most
+
 # (words, exit status, what the one line must name)
 MISTAKES = [
     (["bla"], 2, "'bla'"),
@@ -61,6 +63,13 @@ MISTAKES = [
     (["task", "new", "x", "--budget", "1e400"], 2, "1e400"),
     (["task", "new", "x", "--budget", "0.0000000001"], 2, "nine decimals"),
     (["task", "new", "x", "--budget", "99999999999"], 2, "99999999999"),
+    (["task", "new", "x", "--budget", TOO_MUCH], 2, "up to a billion"),
+    (["run", "--budget", TOO_MUCH, "--", "true"], 2, "up to a billion"),
+    (["budget", "raise", "daily", "--by", TOO_MUCH], 2, "up to a billion"),
+    (["budget", "raise", "daily", "--by", "1000000000"], 1, "limits and costs up to $1000000000 are allowed"),
+    (["correct", "last", "--usd", TOO_MUCH, "--reason", "x"], 2, "up to a billion"),
+    ([*SET, "--limit-usd", TOO_MUCH], 2, "up to a billion"),
+    (["up", "--daily-usd", TOO_MUCH], 2, "up to a billion"),
     (["task", "new", "x", "--budget", "١"], 2, "positive"),
     (["task", "new", "x", "--budget", "1", "--window", "year"], 2, "year"),
     (["task", "new", "x", "--budget", "1", "--window", ""], 2, 'flag --window is ""'),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lockpin_core.config import Config, Fit, Places, TaskKeys, Upstream, load, option_names, usual_places
+from lockpin_core.config import Config, Fit, Places, TaskKeys, Upstream, load, option_names, parse, usual_places
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
 from lockpin_core.windows import Window
@@ -393,3 +393,16 @@ def test_feature_that_is_not_built_is_checked_for_its_type_first(refuse):
 def test_password_of_a_ledger_address_is_not_in_the_error(refuse):
     assert "hunter2" not in refuse("ledger: postgresql://me:hunter2@db/lockpin")
     assert "hunter2" not in refuse("upstreams: {a.b: 'http://me:hunter2@db'}")
+
+
+@pytest.mark.parametrize(
+    "key", ["daily_usd: ", "task: {budget_usd: ", "budgets: [{name: a, scope: task, window: day, limit_usd: "]
+)
+@pytest.mark.parametrize(("amount", "is_allowed"), [("1000000000", True), ("1000000000.000000001", False)])
+def test_a_limit_is_a_billion_at_most(key, amount, is_allowed):
+    words = key + amount + "}" * key.count("{") + "]" * key.count("[")
+    if is_allowed:
+        parse(words, Path("lockpin.yaml"))
+    else:
+        with pytest.raises(ConfigError, match=r"lockpin\.yaml:1: .* is \"1000000000\.000000001\"; .* up to a billion"):
+            parse(words, Path("lockpin.yaml"))

@@ -832,3 +832,9 @@ class LedgerContract:
         settle(desk, "c1", "0.1")
         with pytest.raises(CommandError, match="too much"):
             desk.admin.correct("c1", money("9000000000"), reason="no", who="ann")
+        above = money("1000000000.000000001")
+        with pytest.raises(CommandError, match="too much"):
+            desk.admin.task_new("t", limit=above, window="day", who="ann")
+        with pytest.raises(CommandError, match="too much"):
+            desk.admin.budget_set(machine("1000000000.000000001", name="cap"), who="ann")
+        assert desk.admin.task_new("t", limit=money("1000000000"), window="day", who="ann").limit == money("1000000000")
