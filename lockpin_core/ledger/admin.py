@@ -25,7 +25,6 @@ from lockpin_core.names import ALLOWED, canonical
 from lockpin_core.windows import Window, kind_text, named
 
 
-
 class SqliteAdmin:
     """Commands' side of a ledger; every operation opens the file for itself, with a writer id of its own.
 
