@@ -47,6 +47,8 @@ from lockpin_core.money import Money
 FILE_NAME = "lockpin.yaml"
 DAILY_USD = Money(25 * 10**9)
 FILE_MAX_BYTES = 16 << 20
+_ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]%]+)(:(?P<port>[0-9]{1,5}))?")
+_HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 _SECTIONS = {
     "task": ("default", "budget_usd", "alert_at", "from_session"),
@@ -375,20 +377,32 @@ def _upstreams(node: Node) -> Mapping[str, Upstream]:
 
 
 def _upstream(node: Node) -> Upstream:
-    from urllib.parse import urlsplit
-
     allowed = "scheme://host or scheme://host:port with http or https, and no more, is allowed"
-    words = text(node)
-    if not re.fullmatch(r"https?://[^\s/?#@\\]+", words):
+    found = _ADDRESS.fullmatch(text(node))
+    host = None if found is None else _upstream_host(found["host"])
+    if found is None or host is None:
         raise wrong(node, allowed)
+    port = int(found["port"] or (443 if found["scheme"] == "https" else 80))
+    if not 1 <= port <= 65535:
+        raise wrong(node, "a port from 1 to 65535 is allowed")
+    return Upstream(found["scheme"], host, port)
+
+
+def _upstream_host(written: str) -> str | None:
+    """Give the name or address in its one form, without brackets; None: it is none."""
+    import ipaddress
+
+    from lockpin_core.addresses import canonical_host
+
+    host = canonical_host(written)
     try:
-        parts = urlsplit(words)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise wrong(node, allowed) from error
-    if not host or port == 0:
-        raise wrong(node, allowed)
-    return Upstream(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
+        if written.startswith("["):
+            return str(ipaddress.IPv6Address(written[1:-1]))
+        if host.rpartition(".")[2].isdigit():
+            return str(ipaddress.IPv4Address(host))
+    except ValueError:
+        return None
+    return host if len(host) <= 253 and _HOST.fullmatch(host) else None
 
 
 def _as_is(node: Node) -> Node:

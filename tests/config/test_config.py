@@ -405,3 +405,35 @@ def test_a_limit_is_a_billion_at_most(parse, refuse, key):
     assert refuse(f"{key}1000000000.000000001{end}").endswith(
         'is "1000000000.000000001"; a positive amount is allowed, up to a billion'
     )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:", "http://:80", "http://", "http://:", "http://.", "http://a..b", "http://a b", "http://a/",
+        "http://a/x", "http://a?x", "http://a#x", "http://me@a", "http://me:hunter2@a", "http://@a", "http://a:80:81",
+        "http://a:0", "http://a:65536", "http://a:-1", "http://a:+1", "http://a:٣", "http://a%2eb", "http://[::1",
+        "http://::1", "http://[127.0.0.1]", "http://[]:80", "http://127.0.0.256", "http://127.1", "http://a\\b",
+        "HTTP://a", "ftp://a", "//a", "a:80", "http://" + "a" * 64, "http://" + "a." * 130 + "a",
+    ],
+)  # fmt: skip
+def test_address_that_is_no_more_and_no_less_than_scheme_host_and_port_is_needed(refuse, address):
+    message = refuse(f"upstreams: {{api.openai.com: '{address}'}}")
+
+    assert message.startswith("lockpin.yaml:1: upstreams.api.openai.com is ")
+    assert message.endswith("is allowed")
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    ("address", "is_read_as"),
+    [
+        ("http://127.0.0.1:9999", Upstream("http", "127.0.0.1", 9999)),
+        ("https://[::1]", Upstream("https", "::1", 443)),
+        ("http://[0:0::1]:81", Upstream("http", "::1", 81)),
+        ("http://My_Host.local", Upstream("http", "my_host.local", 80)),
+        ("https://bücher.example:65535", Upstream("https", "xn--bcher-kva.example", 65535)),
+    ],
+)
+def test_address_of_an_upstream_is_read(parse, address, is_read_as):
+    assert parse(f"upstreams: {{api.openai.com: '{address}'}}").upstreams == {"api.openai.com": is_read_as}
