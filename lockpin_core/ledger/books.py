@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from lockpin_core.budgets import Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Refusal, Void
-from lockpin_core.clock import instant, micros, monotonic_s
+from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.accounts import Seat, TaskTerms
 from lockpin_core.ledger.backlog import OpenHold
@@ -123,7 +123,7 @@ class Books(Frame):
         if self._stays(waiter, ahead):
             return
         call, room, waited = waiter.call, self.room, self.at - waiter.ticket.since
-        is_over = self.at >= waiter.ticket.until or monotonic_s() >= waiter.deadline_s
+        is_over = self.at >= waiter.ticket.until or self.room.ticks() >= waiter.deadline_s
         answer = self._try(call, waiter.rules, None, ahead, waited)
         if isinstance(answer, Short):
             if not is_over and may_wait(answer, call.quote):
@@ -137,7 +137,7 @@ class Books(Frame):
     def _stays(self, waiter: Waiter, ahead: Amounts) -> bool:
         """Say quickly whether nothing is otherwise for a waiter than it was: there may be many, and tried often."""
         ticket, terms = waiter.ticket, self.terms(waiter.ticket.task)
-        if self.at >= ticket.until or monotonic_s() >= waiter.deadline_s or (terms is not None and terms.closed):
+        if self.at >= ticket.until or self.room.ticks() >= waiter.deadline_s or (terms is not None and terms.closed):
             return False
         seats = self._seats_of(waiter.call, waiter.rules, terms)
         short = self.balances.held_up(seats, ticket.usd, ticket.tokens, ahead)
@@ -149,7 +149,7 @@ class Books(Frame):
 
     def _let_wait(self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait, found: Stands) -> Waiter:
         ticket = make_ticket(self.room.next_number(), call, self.writer, self.at, wait, found)
-        waiter = Waiter(call, rules, smaller, ticket, monotonic_s() + wait.patience.total_seconds())
+        waiter = Waiter(call, rules, smaller, ticket, self.room.ticks() + wait.patience.total_seconds())
         self.room.enter(waiter)
         self.room.has_changed = True  # when time alone may let it go is found out by trying it
         return waiter

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lockpin_core.errors import LedgerUnavailable
@@ -36,6 +37,16 @@ class Operation:
     # What a hold becomes where no enforced limit applies to its call and the ledger is away: its answer, and what is
     # written later. Asked with the books as they can be read; None: it fails.
     degraded: Callable[[Books], tuple[object, Callable[[Books], object]] | None] | None = None
+
+
+def cancelling(call_id: str) -> Operation:
+    """Make the step that takes a hold off, if there is one."""
+    return Operation(partial(_cancel, call_id=call_id))
+
+
+def refusals(due: list[Refused]) -> list[Operation]:
+    """Make the steps that write refusals."""
+    return [Operation(partial(_refuse, refused=refused), droppable=True) for refused in due]
 
 
 def reason(error: Exception) -> str:
@@ -77,3 +88,11 @@ def tell(operation: Operation, found: object) -> None:
             future.cancel()  # its place was given up
         else:
             future.set_result(found)
+
+
+def _cancel(books: Books, call_id: str) -> None:
+    books.cancel(call_id)
+
+
+def _refuse(books: Books, refused: Refused) -> None:
+    books.refuse(refused.note, refused.refusal, refused.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -16,9 +17,10 @@ from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import upstream
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
+from lockpin_core.ledger.drive import Drive
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
-from lockpin_core.ledger.operations import Operation
+from lockpin_core.ledger.operations import Operation, cancelling
 from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
 from lockpin_core.ledger.protocol import (
     CallNote,
@@ -49,8 +51,8 @@ class SqliteLedger:
     `durability`: "full" (on disk before the answer) or "normal" (survives the process, not the machine). `fault` is
     told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
     commit at once, for an event loop to run them in one step. Both are called from the writer's thread. With `soon`,
-    which puts an action on that loop's next turn, the loop's operations are gathered and share commits. `ticks`
-    tells who is awake.
+    which puts an action on that loop's next turn, the loop's operations are gathered and share commits. `ticks` tells
+    who is awake and how long a call has waited. `drive` makes the writer work, `opening` makes its connection.
     Raises LedgerError where the path cannot be a ledger.
     """
 
@@ -65,8 +67,10 @@ class SqliteLedger:
         deliver: Deliver = deliver_here,
         soon: Soon | None = None,
         ticks: Ticks = monotonic_s,
+        drive: Drive | None = None,
+        opening: Callable[..., sqlite3.Connection] = open_ledger,
     ) -> None:
-        connection = open_ledger(path, durability=durability, new_id=new_id)
+        connection = opening(path, durability=durability, new_id=new_id)
         try:
             refuse_damaged(connection, path)
             watch = Watch(path)
@@ -84,10 +88,11 @@ class SqliteLedger:
             connection.close()
             raise
         books = Books(connection, self.writer_id)
-        books.room.pulse = Pulse(self._liveness.folder, self.writer_id, ticks)
+        books.room.ticks, books.room.pulse = ticks, Pulse(self._liveness.folder, self.writer_id, ticks)
         self._writer = Writer(
-            connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness
-        )
+            connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness,
+            drive=drive,
+        )  # fmt: skip
 
     def define(self, rules: Rules, origin: str = "") -> Future[None]:
         """See Ledger."""
@@ -114,7 +119,7 @@ class SqliteLedger:
 
     def _take_back(self, answer: Future[Held | Short | Closed], call_id: str) -> None:
         if answer.cancelled():  # in whatever thread; a hold that is not begun yet is not begun then
-            self._writer.submit(Operation(partial(_cancel, call_id=call_id)), at_once=True)
+            self._writer.submit(cancelling(call_id), at_once=True)
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
@@ -166,7 +171,7 @@ class SqliteLedger:
 
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
-        self._writer.submit(Operation(partial(_cancel, call_id=call_id)))
+        self._writer.submit(cancelling(call_id))
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""
@@ -239,10 +244,6 @@ def _settle(books: Books, call_id: str, charge: Charge, link: Link | None) -> Re
 
 def _void(books: Books, call_id: str, outcome: Void) -> Resolved:
     return books.void(call_id, outcome)
-
-
-def _cancel(books: Books, call_id: str) -> None:
-    books.cancel(call_id)
 
 
 def _uncapped(books: Books, note: CallNote) -> None:

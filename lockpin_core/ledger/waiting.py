@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lockpin_core.clock import monotonic_s
 from lockpin_core.ledger.protocol import Closed, Held, Short
-from lockpin_core.ledger.pulse import Pulse
+from lockpin_core.ledger.pulse import Pulse, Ticks
 from lockpin_core.ledger.turns import Ticket, Waiter
 
 type Answer = Held | Short | Closed
@@ -41,6 +41,7 @@ class WaitingRoom:
         self.is_shut = False  # nobody is let go in this transaction
         self.has_changed = False  # something happened since they were tried, so that they stand otherwise
         self.wake_at = NEVER  # when time alone may: a window ends, spend leaves, another's ticket is over
+        self.ticks: Ticks = monotonic_s
         self.pulse: Pulse | None = None  # of a process that lets calls wait
         self._asleep: frozenset[str] = frozenset()  # writers with calls that wait, and that cannot let them go now
         self._connection, self._writer = connection, writer
@@ -106,7 +107,7 @@ class WaitingRoom:
         self._look_around()
         if not self.own:
             return False
-        return self.has_changed or at >= self.wake_at or monotonic_s() >= self.deadline_s
+        return self.has_changed or at >= self.wake_at or self.ticks() >= self.deadline_s
 
     def is_asleep(self, ticket: Ticket) -> bool:
         """Say whether a ticket's process cannot take its turn, so that it stands in nobody's way."""

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from lockpin_core.clock import Clock, micros, monotonic_s
+from lockpin_core.clock import Clock, micros
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import leftovers
 from lockpin_core.ledger.away import Away
 from lockpin_core.ledger.books import Books
-from lockpin_core.ledger.coalesce import Coalescer, Refused
+from lockpin_core.ledger.coalesce import Coalescer
+from lockpin_core.ledger.drive import Drive, InThread
 from lockpin_core.ledger.frame import Mark
 from lockpin_core.ledger.gather import Gatherer, Soon
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.lobby import Lobby
-from lockpin_core.ledger.operations import Operation, blames_database, is_wanted, reason, tell
+from lockpin_core.ledger.operations import Operation, blames_database, cancelling, is_wanted, reason, refusals, tell
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Fault
 
@@ -73,6 +74,7 @@ class Writer:
         fault: Fault,
         soon: Soon | None = None,
         liveness: Liveness | None = None,
+        drive: Drive | None = None,
     ) -> None:
         self._connection, self._books, self._watch, self._liveness = connection, books, watch, liveness
         self._clock, self._deliver, self._fault = clock, deliver, fault
@@ -80,7 +82,7 @@ class Writer:
         self._gatherer = None if soon is None else Gatherer(soon, self._put)
         self._gate = threading.Lock()
         self._closed = False
-        self._stopping = False
+        self.is_stopping = False
         self._kept: deque[Operation] = deque()
         self._faulted, self._fault_words = False, ""
         self._tried_s = 0.0  # when the kept ones were last tried
@@ -90,8 +92,9 @@ class Writer:
         self._doubt: _Doubt | None = None
         self._coalescer, self._lobby = Coalescer(), Lobby()
         self._away = Away(connection, books, watch, clock)
-        self._thread = threading.Thread(target=self._work, name="lockpin-ledger", daemon=True)
-        self._thread.start()
+        self._ticks = books.room.ticks
+        self._drive = InThread() if drive is None else drive
+        self._drive.start(self)
 
     def submit(self, operation: Operation, *, at_once: bool = False) -> None:
         """Queue an operation; its future is answered after the commit. `at_once`: no loop is there yet to gather."""
@@ -110,12 +113,16 @@ class Writer:
         with self._gate:
             self._asked.append(operation)
             self._queue.put([])
+        self._drive.wake()
 
     def _put(self, operations: list[Operation]) -> None:
         with self._gate:
-            if not self._closed:
+            is_open = not self._closed
+            if is_open:
                 self._queue.put(operations)
-                return
+        if is_open:
+            self._drive.wake()
+            return
         for operation in operations:
             tell(operation, LedgerUnavailable("the ledger is closed"))
 
@@ -130,26 +137,25 @@ class Writer:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
-        self._thread.join()
+        self._drive.join()
         return self._lost
 
-    def _work(self) -> None:
-        try:
+    def begin(self) -> None:
+        """Settle what others left before anything else."""
+        self._look_after()
+
+    def step(self, patience_s: float) -> None:
+        """Wait so long for operations and do all that wait in one transaction, then what time alone makes due."""
+        batch = self._take(patience_s)
+        if batch or self._faulted or self._is_somebodys_turn():
+            self._commit([operation for operation in batch if is_wanted(operation)])
+        round_s = WAITING_ROUND_S if self._books.room.own else ROUND_S
+        if self._asked or self._ticks() - self._round_s >= round_s:
             self._look_after()
-            while not self._stopping:
-                batch = self._take()
-                if batch or self._faulted or self._is_somebodys_turn():
-                    self._commit([operation for operation in batch if is_wanted(operation)])
-                round_s = WAITING_ROUND_S if self._books.room.own else ROUND_S
-                if self._asked or monotonic_s() - self._round_s >= round_s:
-                    self._look_after()
-            self._finish()
-        finally:
-            self._abandon()
 
     def _look_after(self) -> None:
         """Settle what dead writers have left open, and deferred holds whose time is over."""
-        self._round_s = monotonic_s()
+        self._round_s = self._ticks()
         asked, self._asked = self._asked, []
         if self._liveness is not None:
             with contextlib.suppress(sqlite3.Error, LedgerError, LedgerUnavailable):
@@ -177,15 +183,15 @@ class Writer:
             if self._faulted:
                 raise LedgerUnavailable("what is left open stays for the next round")
 
-    def _take(self) -> list[Operation]:
+    def _take(self, patience_s: float) -> list[Operation]:
         """Wait for an operation and take all others that wait, the kept ones first."""
-        taken = self._drain(self._patience_s())
+        taken = self._drain(patience_s)
         second = int(self._clock().timestamp())
-        fresh = _refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
+        fresh = refusals(self._coalescer.turn(second) if taken else self._coalescer.flush())
         due = self._due_kept()
         for operation in taken:
             if operation.refused is not None:
-                fresh += _refusals(self._coalescer.add(operation.refused, second))
+                fresh += refusals(self._coalescer.add(operation.refused, second))
             elif self._kept and operation.kept:
                 self._keep([operation])  # behind the older ones, which are not tried this time
             else:
@@ -199,16 +205,17 @@ class Writer:
             while operations is not None:
                 taken += operations
                 operations = self._queue.get_nowait()
-            self._stopping = True
+            self.is_stopping = True
         return taken
 
-    def _patience_s(self) -> float:
+    def patience_s(self) -> float:
+        """Say when there is something to do at the latest, though nobody asks."""
         if self._faulted:
             return RETRY_S
         if self._kept:
             return 0
         if self._books.room.own:
-            return min(max(self._books.room.deadline_s - monotonic_s(), 0), POLL_S)
+            return min(max(self._books.room.deadline_s - self._ticks(), 0), POLL_S)
         return _SECOND_S if self._coalescer.is_waiting else ROUND_S
 
     def _is_somebodys_turn(self) -> bool:
@@ -222,8 +229,8 @@ class Writer:
 
     def _due_kept(self) -> list[Operation]:
         """Take the kept operations out; under a fault only once in a while, holds being the probe in between."""
-        now_s = monotonic_s()
-        if self._faulted and now_s - self._tried_s < RETRY_S * 0.9 and not self._stopping:
+        now_s = self._ticks()
+        if self._faulted and now_s - self._tried_s < RETRY_S * 0.9 and not self.is_stopping:
             return []
         self._tried_s = now_s
         batch = list(self._kept)
@@ -367,7 +374,7 @@ class Writer:
             self._send([(operation, answer) for operation, answer in doubt.answers if operation.kept])
             # Their callers were told that nothing was held, so that must become true.
             ids = [operation.call_id for operation, _ in doubt.answers if operation.call_id is not None]
-            return [Operation(partial(_cancel, call_id=call_id)) for call_id in ids]
+            return [cancelling(call_id) for call_id in ids]
         return [operation for operation, _ in doubt.answers if operation.kept]
 
     def _keep_first(self, operations: Iterable[Operation]) -> None:
@@ -409,10 +416,10 @@ class Writer:
         self._books.room.own.clear()
         self._send([(operation, error) for operation in self._lobby.clear()])
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Charge what is open and write what is kept; give up when the ledger stays out of reach."""
         self._send_away(LedgerUnavailable("the ledger is closed"))
-        self._kept.extend(_refusals(self._coalescer.flush()))
+        self._kept.extend(refusals(self._coalescer.flush()))
         self._kept.append(Operation(leftovers.stop))
         pause = threading.Event()
         for _ in range(STOP_TRIES):
@@ -421,7 +428,7 @@ class Writer:
                 return
             pause.wait(RETRY_S)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Close; whoever still waits for an answer is told that there is none."""
         with self._gate:
             self._closed = True
@@ -434,15 +441,3 @@ class Writer:
         self._connection.close()
         if self._liveness is not None:
             self._liveness.leave()
-
-
-def _refusals(due: list[Refused]) -> list[Operation]:
-    return [Operation(partial(_refuse, refused=refused), droppable=True) for refused in due]
-
-
-def _refuse(books: Books, refused: Refused) -> None:
-    books.refuse(refused.note, refused.refusal, refused.count)
-
-
-def _cancel(books: Books, call_id: str) -> None:
-    books.cancel(call_id)

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
+from lockpin_core.clock import monotonic_s
 from lockpin_core.ledger.protocol import Held, Short, Wait
 from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, rules
 
@@ -57,6 +58,8 @@ class WaitingHistory:
     def __init__(self, desk, seed, ledgers=(), ticks=None):
         self.desk, self.dice = desk, random.Random(seed)
         self.ledgers, self.ticks = ledgers or (desk.ledger,), ticks
+        for ledger in ledgers:
+            ledger._writer._books.room.ticks = monotonic_s  # patience goes by the clock of the books here
         self.asleep, self.naps, self.passed = None, 0, 0
         self.weights = STEPS if ticks is None else STEPS | {"nap": NAP}
         self.now, self.count = 0, 0
