@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from lockpin_core.config_values import (
     amount,
     built,
     duration_ms,
+    is_meant,
     keyed,
     label,
     listed,
@@ -190,8 +191,15 @@ def parse(
     places: Places | None = None,
 ) -> Config:
     """Read a configuration from a file's content; None: there is no file. Raises ConfigError."""
-    tree = Table(Where(FILE_NAME, 1)) if words is None else read(words, str(file))
+    tree = Table(Where(FILE_NAME, 1)) if words is None else read(words, str(file), _refuse_foreign)
     return _config(section(tree, _TOP, options=_options(options or {})), file, places or usual_places())
+
+
+def _refuse_foreign(keys: Sequence[str], where: Where) -> None:
+    # A `key:` is not taken for our `keys`: in another program's file it is a secret as a rule.
+    likely = [key for key in _TOP if key != "keys"]
+    if not any(key == "keys" or is_meant(key, likely) for key in keys):
+        raise where.error(f"has no key that is one of a configuration; allowed are {', '.join(_TOP)}")
 
 
 def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> Path | None:

@@ -21,7 +21,7 @@ type Reader[T] = Callable[[Node], T]
 
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
-_ALIKE = 0.6  # of difflib: from there on a key is taken for another
+_ALIKE, _BEYOND_DOUBT = 0.6, 0.8  # of difflib: from there on a key is taken for another
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WALL = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _MAX_INT = 2**63 - 1  # what the ledger stores
@@ -104,6 +104,12 @@ def section(
             raise entry.where.error(f"is {shown(entry)}, and line {first.line} says {key} too; one spelling is allowed")
         entries[key] = entry
     return Section(node.where, entries, path, options)
+
+
+def is_meant(spelled: str, keys: Collection[str]) -> bool:
+    """Say whether one of these keys is meant beyond doubt, perhaps with a slip of the hand."""
+    key = folded(spelled)
+    return key in keys or any(max(_likeness(key, known)) >= _BEYOND_DOUBT for known in keys)
 
 
 def folded(spelled: str) -> str:

@@ -7,7 +7,8 @@ file means must be readable where it stands.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:  # most have no file, and commands must start fast
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _DEFAULT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 _MAX_SHOWN = 80
+_FROM_FILE = re.compile(
+    r"""(alias|anchor|handle) (['"]).*\2"""
+)  # what yaml repeats of the file, beside single characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,15 @@ type Node = Text | Items | Table
 type Plain = str | list[Plain] | dict[str, Plain] | None
 
 
-def read(text: str, file: str) -> Table:
-    """Read a file's text. Raises ConfigError naming file, line and what is wrong."""
+type Check = Callable[[Sequence[str], Where], None]
+"""Told the keys at the top of a file and where they are; raises ConfigError where they are another program's."""
+
+
+def read(text: str, file: str, check: Check | None = None) -> Table:
+    """Read a file's text. Raises ConfigError naming file, line and what is wrong.
+
+    Of a file that is none of ours no word is repeated: it may be a secret.
+    """
     import yaml
 
     try:
@@ -94,12 +105,19 @@ def read(text: str, file: str) -> Table:
     except RecursionError as error:
         raise located(file, 1, "nested too deeply; lists and mappings a few levels deep are allowed") from error
     where = Where(file, 1)
-    node = Table(where) if root is None else _node(root, where, set())
-    if isinstance(node, Text) and node.is_null:
-        return Table(where)
-    if not isinstance(node, Table):
-        raise where.error(f"is {shown(node)}; a mapping of keys is allowed")
-    return node
+    if isinstance(root, yaml.MappingNode):
+        keys = [key.value for key, _ in root.value if isinstance(key, yaml.ScalarNode)]
+        if keys and check is not None:
+            check(keys, where)
+        return Table(where, _entries(root, where, {id(root)})) if root.tag in _DEFAULT_TAGS else _untagged(where)
+    if root is not None and not (isinstance(root, yaml.ScalarNode) and root.style is None and root.value in _NULLS):
+        kind = "a text" if isinstance(root, yaml.ScalarNode) else "a list"
+        raise where.error(f"is {kind}; a mapping of keys is allowed")
+    return Table(where)
+
+
+def _untagged(where: Where) -> Table:
+    raise where.error("has a tag; a mapping without a tag is allowed")
 
 
 def shown(node: Node) -> str:
@@ -186,6 +204,7 @@ def _line(error: yaml.MarkedYAMLError, text: str) -> int:
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
     words = " ".join(part for part in (error.context, error.problem) if part)
+    words = _FROM_FILE.sub(r"\1", words)
     if "'\\t'" in words:
         words += "; spaces are allowed for indentation, tabs are not"
     return one_line(words)

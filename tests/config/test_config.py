@@ -292,7 +292,7 @@ def test_every_scalar_has_an_option():
         ("task: {alert_at: [0]}", 'lockpin.yaml:1: task.alert_at[0] is "0"; a share above 0 and up to 1'),
         ("fit: {floor: 40000}", "lockpin.yaml:1: fit has a floor of 40000 above output_max of 32000"),
         ("daily_us: 5", 'lockpin.yaml:1: daily_us is "5", but there is no such key; did you mean daily_usd?'),
-        ("zzz: 5", 'lockpin.yaml:1: zzz is "5", but there is no such key; allowed are mode, ledger, '),
+        ("mode: solo\nzzz: 5", 'lockpin.yaml:2: zzz is "5", but there is no such key; allowed are mode, ledger, '),
         (
             "fit:\n  outptu: true",
             'lockpin.yaml:2: fit.outptu is "true", but there is no such key; did you mean output?',
@@ -310,7 +310,7 @@ def test_every_scalar_has_an_option():
         ("upstreams: {api.openai.com: 'ftp://h'}", "lockpin.yaml:1: upstreams.api.openai.com is"),
         ("upstreams: {'http://a': 'http://b'}", "lockpin.yaml:1: upstreams.http://a is no host"),
         ("upstreams:\n  a.b: http://c\n  A.b: http://d", "lockpin.yaml:3: upstreams.A.b names a host for the second"),
-        ("<<: {mode: solo}", "lockpin.yaml:1: << is a mapping, but there is no such key"),
+        ("mode: solo\n<<: {mode: solo}", "lockpin.yaml:2: << is a mapping, but there is no such key"),
     ],
 )
 def test_wrong_value_names_file_line_key_value_and_what_is_allowed(refuse, text: str, message: str):
@@ -437,3 +437,26 @@ def test_address_that_is_no_more_and_no_less_than_scheme_host_and_port_is_needed
 )
 def test_address_of_an_upstream_is_read(parse, address, is_read_as):
     assert parse(f"upstreams: {{api.openai.com: '{address}'}}").upstreams == {"api.openai.com": is_read_as}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "hunter2", "'hunter2'", "root:hunter2:0:0\nme:hunter2:1:1", "- hunter2", "!hunter2 x", "!hunter2 {mode: solo}",
+        "*hunter2", "a: &hunter2 1\nb: &hunter2 2", "mode: *hunter2", "&hunter2 a: &hunter2 b", "!hunter2!x y",
+        "password: hunter2", "key: hunter2", "hunter2: x\nhunter2: y", "api_key: !hunter2 x", "user: {hunter2: 1}",
+        "machine a login b password hunter2", "{hunter2", "a: hunter2: b", '"hunter2\\q"', "PASSWORD=hunter2",
+        "-----BEGIN KEY-----\nhunter2\n-----END KEY-----", "? [hunter2]\n: 1", "%hunter2\n---\na", "description: hunter2",
+    ],
+)  # fmt: skip
+def test_no_word_of_a_file_that_is_no_configuration_is_repeated(refuse, words):
+    message = refuse(words)
+
+    assert message.startswith("lockpin.yaml:")
+    assert "hunter2" not in message
+    assert "allowed" in message or "not YAML" in message
+
+
+@pytest.mark.parametrize("words", ["{}", "~", "---", "# nothing"])
+def test_file_that_says_nothing_is_a_configuration(parse, words):
+    assert parse(words).daily_usd == Money(25 * 10**9)

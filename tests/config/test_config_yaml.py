@@ -58,7 +58,7 @@ def test_every_node_knows_its_line_and_path():
         ("a: 1\n---\nb: 2\n", 2, "single document"),
         ("a: 1\nb: \x07\n", 2, "U+0007"),
         ("- 1\n", 1, "a mapping of keys is allowed"),
-        ("just words\n", 1, 'is "just words"'),
+        ("just words\n", 1, "the file is a text; a mapping of keys is allowed"),
         ("a: 1\nb: 2\na: 3\n", 3, "a is given a second time, first on line 1"),
         ("x: {a: 1, a: 2}\n", 1, "x.a is given a second time"),
         ("a: &n 1\nb: *n\n", 2, "aliases are not allowed"),
