@@ -111,7 +111,7 @@ class Seeker:
         wait = None if smaller is None else self._wait(lower.priced, digest, began)
         if smaller is None or wait is None:
             return answer
-        waited = await self._ask(smaller, wait=wait)
+        waited = await self._ask(smaller, lower, wait=wait)  # in the end it may be smaller still
         return answer if isinstance(waited, Short) else waited
 
     def _wait(self, priced: Priced, digest: bytes, began: datetime) -> Wait | None:

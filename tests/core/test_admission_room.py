@@ -325,6 +325,31 @@ def test_a_smaller_version_waits_for_its_turn_like_any_other_call():
     assert (found.answer.call.output_limit, found.answer.call.quote.most) == (7000, Money.parse("0.7"))
 
 
+def test_a_smaller_version_that_waited_for_its_turn_in_vain_goes_smaller_still():
+    """Seventy cents were left when it began to wait, and at the end of its patience there are fifty."""
+
+    class Waning(Asking):
+        def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+            if wait is None:
+                return super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+            self.protected = False
+            self.asked.append((call, wait))
+            answer = Future()
+            lower = smaller((nouns.standing(nouns.TASK, limit="1", spent="0.5"),))
+            answer.set_result(replace(HELD, call=lower))
+            return answer
+
+    left = nouns.standing(nouns.TASK, limit="1", spent="0.3")
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Waning([Short(desks.NOW, (left,), (left,))], [])
+    search.ledger.protected = True
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30)]
+    assert (found.answer.call.output_limit, found.answer.call.quote.most) == (5000, Money.parse("0.5"))
+
+
 def test_a_limit_of_the_request_is_not_lowered():
     search = Search(SHORT)
     search.seeker._ledger = search.ledger = Asking([SHORT], [])
