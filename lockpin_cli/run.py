@@ -29,6 +29,7 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
@@ -79,6 +80,8 @@ def _run(
     loaded = load_config(context, config)
     file = loaded.file or config_path(context, config)
     program = child.program(command[0])
+    if is_there(loaded.ledger):
+        refuse_empty(loaded.ledger)
     price_table(loaded)  # a mistake in it is one line here
     name = _name_of(task, limit, command[0], utc_now())
     _settle_budget(loaded, name, limit)

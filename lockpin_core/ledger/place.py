@@ -86,6 +86,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 def _connect(path: Path, *, read_only: bool, still: bool = False) -> sqlite3.Connection:
     """Connect; with `still`, to a file that nobody changes meanwhile, without a log and locks beside it."""
+    refuse_empty(path)
     uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}{'&immutable=1' if still else ''}"
     connection: sqlite3.Connection | None = None
     try:
@@ -221,13 +222,19 @@ def _companions(path: Path) -> Iterator[Path]:
     yield path.with_name(path.name + "-shm")
 
 
+def refuse_empty(path: Path) -> None:
+    """Raise LedgerError where the file has nothing in it: SQLite would take it for a database without tables."""
+    with contextlib.suppress(OSError):  # what cannot be looked at fails as it is opened
+        if path.stat().st_size == 0:
+            raise LedgerError(f"the ledger {path} is an empty file; remove it, and a new ledger is made")
+
+
 def _refuse_unusable(path: Path) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
         raise LedgerError(f"the ledger {path} is {kind}; name a file")
-    if found.st_size == 0:
-        raise LedgerError(f"the ledger {path} is an empty file; remove it, and a new ledger is made")
+    refuse_empty(path)
     if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
         raise LedgerError(f"the ledger {path} is not writable")
     if stat.S_IMODE(found.st_mode) & 0o077:

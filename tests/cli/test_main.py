@@ -283,6 +283,22 @@ def test_ledger_that_is_a_folder_is_one_line(lockpin, home):
     assert str(home.ledger) in done.stderr
 
 
+def test_ledger_that_is_empty_is_the_same_line_from_every_command(lockpin, home):
+    home.ledger.parent.mkdir(parents=True)
+    home.ledger.touch()
+    commands = [
+        "report", "calls", "receipt last", "whatif --task-budget 5", "task list", "task new x --budget 1", "task close x",
+        "budget status", "budget set x --scope machine --window day --limit-usd 1", "budget raise daily --by 1",
+        "budget reset daily", "budget rm x", "correct last --usd 1 --reason x", "verify", "ledger backup copy",
+        "ledger events", "ledger vacuum", "ledger prune --before 2020-01-01", "prices explain last", "run -- true",
+        "run --task x --budget 1 -- true",
+    ]  # fmt: skip
+    said = {lockpin(*command.split()).stderr for command in commands}
+
+    assert said == {f"lockpin: the ledger {home.ledger} is an empty file; remove it, and a new ledger is made\n"}
+    assert home.ledger.read_bytes() == b""
+
+
 def test_a_reader_that_leaves_early_gets_no_traceback(lockpin, home, ledger):
     command = [sys.executable, "-m", "lockpin_cli.main", "calls", "--format", "jsonl"]
     environment = {"PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(home.path / "data"), "HOME": str(home.path)}
