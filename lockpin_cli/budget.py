@@ -36,8 +36,9 @@ from lockpin_core.windows import Window, kind_text, named, period_text, shown, s
 app = new_app("Show, set, raise and reset limits.\n\nExample: lockpin budget status")
 
 _COLUMNS = (
-    *(Column("BUDGET"), Column("KEY"), Column("WINDOW"), Column("ACTION"), Column("SPENT", right=True)),
-    *(Column("HELD", right=True), Column("LIMIT", right=True), Column("USED", right=True), Column("RESETS")),
+    *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("ACTION", spare=1)),
+    *(Column("SPENT", right=True), Column("HELD", right=True), Column("LIMIT", right=True)),
+    *(Column("USED", right=True, spare=2), Column("RESETS", spare=4)),
 )
 
 _SHOWN = 3  # raised accounts that an answer names

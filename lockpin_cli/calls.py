@@ -25,8 +25,8 @@ app = new_app()
 
 _TABLE_ROWS = 50  # what a person wants to see at once
 _COLUMNS = (
-    *(Column("AT"), Column("CALL"), Column("TASK"), Column("MODEL"), Column("DECISION")),
-    *(Column("TOKENS", right=True), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
+    *(Column("AT", spare=2), Column("CALL"), Column("TASK", spare=1), Column("MODEL"), Column("DECISION", spare=3)),
+    *(Column("TOKENS", right=True, spare=4), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
 )
 
 

@@ -27,7 +27,7 @@ from lockpin_core.readers.events import BOOKKEEPING, FIELDS, record
 
 app = new_app("Back up, list changes, take old rows out, give space back.\n\nExample: lockpin ledger backup")
 
-_EVENT_COLUMNS = (Column("AT"), Column("WHO"), Column("LOOSENS"), Column("WHAT"))
+_EVENT_COLUMNS = (Column("AT"), Column("WHO", spare=1), Column("LOOSENS", spare=2), Column("WHAT"))
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 

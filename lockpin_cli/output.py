@@ -32,10 +32,11 @@ FormatOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table; numbers stand right."""
+    """One column of a table; numbers stand right. The more `spare`, the sooner a narrow terminal goes without it."""
 
     title: str
     right: bool = False
+    spare: int = 0  # 0: it is always there
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +88,42 @@ def say(words: str) -> None:
 
 def _show_table(view: View) -> None:
     """Print aligned lines; on a terminal with rules and colours, in a pipe without anything to strip."""
+    notes = list(view.notes)
     if not view.cells:
         print(plain(view.empty))
-    elif has_colours():
-        from lockpin_cli.tables import draw  # slow to import
-
-        draw(view)
-    else:
+    elif (room := terminal_columns()) is None:
         _show_lines(view)
-    for note in view.notes:
+    else:
+        notes += _show_fitted(view, room)
+    for note in notes:
         print(plain(note))
+
+
+def _show_fitted(view: View, room: int) -> list[str]:
+    """Print a table as wide as the terminal at most; say what is not in it."""
+    from lockpin_cli.layout import fit  # for terminals only: a pipe must get its answer fast
+
+    layout = fit(view, room)
+    if has_colours() or layout.is_folded:
+        from lockpin_cli.tables import draw
+
+        draw(layout, colours=has_colours())
+    else:
+        _show_lines(layout.view)
+    titles = ", ".join(layout.left_out)
+    return [f"no room for {titles}; a wider terminal, or --format csv, shows all"] if titles else []
+
+
+def terminal_columns() -> int | None:
+    """Give the columns of the terminal that standard output is; None: it is none, or does not say."""
+    if not sys.stdout.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    if told.isascii() and told.isdigit() and 0 < len(told) < 6:
+        return int(told) or None
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    return None
 
 
 def has_colours() -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _DIFF_FIELDS = ("kind", "model", "provider", "unit", "shipped", "yours", "change")
 _CHANGED = (
-    *(Column("MODEL"), Column("PROVIDER"), Column("UNIT"), Column("SHIPPED", right=True)),
+    *(Column("MODEL"), Column("PROVIDER", spare=1), Column("UNIT"), Column("SHIPPED", right=True)),
     *(Column("YOURS", right=True), Column("CHANGE", right=True)),
 )
 _ADDED = (Column("MODEL"), Column("UNIT"), Column("YOURS", right=True))
@@ -35,7 +35,7 @@ _CHECK = (Column("WHAT"), Column("PROVIDER"), Column("MODEL"), Column("DETAIL"))
 _UPDATE_FIELDS = ("provider", "model", "what", "before", "after", "kind", "from")
 _UPDATE = (
     *(Column("PROVIDER"), Column("MODEL"), Column("WHAT"), Column("BEFORE", right=True)),
-    *(Column("AFTER", right=True), Column("KIND"), Column("FROM")),
+    *(Column("AFTER", right=True), Column("KIND"), Column("FROM", spare=1)),
 )
 _NAMED = 5  # models of one kind that are named, where there may be hundreds
 _SEEN = timedelta(days=30)

@@ -21,7 +21,7 @@ from lockpin_core.money import rate_exact
 from lockpin_core.price_entry import STANDARD
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.readers import price_card
-from lockpin_core.usage import Unit
+from lockpin_core.usage import CACHE_WRITES, Unit
 
 app = new_app("Show, explain, check and update the prices in use.\n\nExample: lockpin prices show claude-sonnet-5-5")
 app.command("explain")(explain)
@@ -33,8 +33,8 @@ _RATES = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h")
 _TITLES = ("INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE 5M", "CACHE WRITE 1H")
 _COLUMNS = (
     *(Column("PROVIDER"), Column("MODEL")),
-    *(Column(title, right=True) for title in _TITLES),
-    *(Column("CONTEXT", right=True), Column("MAX OUTPUT", right=True), Column("CHECKED")),
+    *(Column(title, right=True, spare=max(place - 1, 0)) for place, title in enumerate(_TITLES)),
+    *(Column("CONTEXT", right=True, spare=5), Column("MAX OUTPUT", right=True, spare=6), Column("CHECKED", spare=7)),
 )
 _FIELDS = (
     *("provider", "model"),
@@ -106,7 +106,7 @@ def _card(table: PriceTable, models: Sequence[Model]) -> View:
     units = price_card.units_of(lines)
     columns = [
         *(Column("PROVIDER"), Column("MODEL"), Column("FROM"), Column("TIER"), Column("ABOVE", right=True)),
-        *(Column(unit.value.replace("_", " ").upper(), right=True) for unit in units),
+        *(Column(unit.value.replace("_", " ").upper(), right=True, spare=_spare(unit)) for unit in units),
     ]
     records = [price_card.record(row) for row in lines]
     cells = [
@@ -122,6 +122,13 @@ def _card(table: PriceTable, models: Sequence[Model]) -> View:
     ]
     notes = [words for facts in told for words in _words(facts, is_one=len(told) == 1)]
     return View(columns, cells, records, tuple(records[0]) if records else (), document, notes=notes, empty="free")
+
+
+def _spare(unit: Unit) -> int:
+    """Say how soon a narrow terminal goes without a unit: first without cache writes, never input and output."""
+    if unit in CACHE_WRITES:
+        return 3
+    return {Unit.INPUT: 0, Unit.OUTPUT: 0, Unit.CACHE_READ: 1}.get(unit, 2)
 
 
 def _facts(table: PriceTable, model: Model) -> dict[str, object]:

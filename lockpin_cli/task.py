@@ -24,8 +24,8 @@ from lockpin_core.windows import Window, kind_text, named, period_text, shown
 app = new_app("Make, list and close tasks.\n\nExample: lockpin task new fix-login --budget 5")
 
 _COLUMNS = (
-    *(Column("TASK"), Column("WINDOW"), Column("SPENT", right=True), Column("HELD", right=True)),
-    *(Column("LIMIT", right=True), Column("STATE"), Column("CREATED")),
+    *(Column("TASK"), Column("WINDOW", spare=2), Column("SPENT", right=True), Column("HELD", right=True)),
+    *(Column("LIMIT", right=True), Column("STATE", spare=1), Column("CREATED", spare=3)),
 )
 _FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created")
 

@@ -31,13 +31,13 @@ from lockpin_core.windows import Window
 app = new_app()
 
 _LIMIT_COLUMNS = (
-    *(Column("BUDGET"), Column("KEY"), Column("WINDOW"), Column("LIMIT", right=True), Column("CALLS", right=True)),
-    *(Column("WOULD BE REFUSED", right=True), Column("SPENT", right=True), Column("WOULD SPEND", right=True)),
-    Column("FIRST REFUSAL"),
+    *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("LIMIT", right=True)),
+    *(Column("CALLS", right=True, spare=1), Column("WOULD BE REFUSED", right=True), Column("SPENT", right=True)),
+    *(Column("WOULD SPEND", right=True), Column("FIRST REFUSAL", spare=4)),
 )
 _MODEL_COLUMNS = (
-    *(Column("MODEL"), Column("AS"), Column("CALLS", right=True), Column("SPENT", right=True)),
-    *(Column("WOULD SPEND", right=True), Column("DIFFERENCE", right=True), Column("LEFT OUT", right=True)),
+    *(Column("MODEL"), Column("AS", spare=2), Column("CALLS", right=True, spare=1), Column("SPENT", right=True)),
+    *(Column("WOULD SPEND", right=True), Column("DIFFERENCE", right=True), Column("LEFT OUT", right=True, spare=3)),
 )
 _LIMIT_ASSUMPTIONS = (
     "assumed: the same calls come again, each asks for what it held at the last, and a refused one costs nothing",

@@ -4,6 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
+from lockpin_cli.layout import fit
 from lockpin_cli.output import Column, View
 from lockpin_cli.tables import table_of
 
@@ -12,7 +13,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 def drawn(view: View, width: int) -> list[str]:
     console = Console(width=width, force_terminal=False, record=True, file=io.StringIO())
-    console.print(table_of(view))
+    console.print(table_of(fit(view, width)))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -39,6 +40,37 @@ def test_terminal_of_any_width_shows_whole_amounts_and_ids(terminal, ledger, col
 
     for whole in ("$0.0214", "$1.25", "claude-opus-4-5", "unknown_model", "CHARGED"):
         assert whole in shown
+
+
+COMMANDS = [
+    ["report"], ["calls"], ["budget", "status"], ["task", "list"], ["whatif", "--task-budget", "0.5"],
+    ["whatif", "--model", "claude-opus-4-5=claude-sonnet-5-5"], ["ledger", "events"],
+    ["prices", "list", "--model", "claude-*-4-5"], ["prices", "show", "anthropic/claude-opus-4-5"], ["prices", "diff"],
+    ["prices", "check"],
+]  # fmt: skip
+DOLLARS = re.compile(r"-?\$[0-9.,]+|[0-9]+[.,][0-9.,]+")
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_table_fits_the_terminal_and_its_amounts_are_those_of_the_pipe(terminal, lockpin, home, ledger, words):
+    home.config("pricing:\n  gpt-5.4: {input_per_mtok: 3, output_per_mtok: 14}\n")
+    whole = lockpin(*words).stdout
+
+    for more in ({}, {"NO_COLOR": "1"}):
+        shown = ESCAPES.sub("", terminal(*words, columns=80, **more))
+        table = [line for line in shown.splitlines() if ";" not in line and "prices checked" not in line]
+        wide = ESCAPES.sub("", terminal(*words, columns=200, **more))
+        assert all(len(line) <= 80 for line in table if "terminal" not in line and "assumed" not in line), shown
+        assert set(DOLLARS.findall(shown)) <= set(DOLLARS.findall(whole))
+        assert "no room for" not in wide
+
+
+def test_columns_that_are_left_out_are_named_and_the_least_needed_goes_first(terminal, ledger):
+    shown = ESCAPES.sub("", terminal("report", columns=70))
+
+    assert "\nno room for UNCAPPED, EST. CALLS; a wider terminal, or --format csv, shows all\n" in shown
+    assert "SPENT" in shown
+    assert "OUTPUT" in shown
 
 
 def test_terminal_gets_colours_and_a_pipe_none(terminal, lockpin, ledger):

@@ -1,0 +1,77 @@
+"""How wide the columns of a view are on a terminal, and which are left out where it is narrow. Knows no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lockpin_cli.output import View, breadth, plain
+
+GAP = 2  # spaces between columns
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A view with the columns that are shown, how wide each is, the titles of the others, and whether texts fold."""
+
+    view: View
+    widths: Sequence[int]
+    left_out: Sequence[str]
+    is_folded: bool
+
+
+def fit(view: View, room: int) -> Layout:
+    """Lay a view out in so many cells of a terminal.
+
+    Texts and titles fold at their spaces first. Then the columns that are most to spare are left out. No amount, name
+    or id is cut: what is too wide even so stays too wide.
+    """
+    every = _by_column(view)
+    least = [_least(cells, whole=c.right) for c, cells in zip(view.columns, every, strict=True)]
+    kept = list(range(len(view.columns)))
+    while _total([least[place] for place in kept]) > room:
+        spare = max(kept, key=lambda place: (view.columns[place].spare, place))
+        if not view.columns[spare].spare:
+            break
+        kept.remove(spare)
+    left_out = [column.title for place, column in enumerate(view.columns) if place not in kept]
+    most = [max(map(breadth, every[place])) for place in kept]
+    widths = _narrowed(most, [least[place] for place in kept], room)
+    return Layout(_part(view, kept), widths, left_out, sum(most) > sum(widths))
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Take from the widest column that can give, cell by cell, until all have room or none can give more."""
+    widths = list(widths)
+    while _total(widths) > room:
+        able = [place for place, width in enumerate(widths) if width > least[place]]
+        if not able:
+            break
+        widths[max(able, key=lambda place: widths[place])] -= 1
+    return widths
+
+
+def _by_column(view: View) -> list[list[str]]:
+    lines = [[column.title for column in view.columns], *view.cells, *([view.foot] if view.foot else [])]
+    return [[plain(line[place]) for line in lines] for place in range(len(view.columns))]
+
+
+def _least(cells: Sequence[str], *, whole: bool) -> int:
+    """Give the least width of a column, of whose cells the first is the title: of texts the longest word."""
+    title, *rest = cells
+    return max([_longest(title), *(breadth(cell) if whole else _longest(cell) for cell in rest)])
+
+
+def _longest(text: str) -> int:
+    return max(map(breadth, text.split()), default=0)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _part(view: View, kept: Sequence[int]) -> View:
+    if len(kept) == len(view.columns):
+        return view
+    columns, foot = [view.columns[place] for place in kept], [view.foot[place] for place in kept] if view.foot else ()
+    return replace(view, columns=columns, cells=[[row[place] for place in kept] for row in view.cells], foot=foot)

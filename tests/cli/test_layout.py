@@ -1,0 +1,53 @@
+"""How a view is laid out: widths by hand, two cells between columns."""
+
+import pytest
+
+from lockpin_cli.layout import fit
+from lockpin_cli.output import Column, View
+
+VIEW = View(
+    [Column("NAME"), Column("WORDS", spare=1), Column("NOT NEEDED", right=True, spare=2), Column("SPENT", right=True)],
+    [["fix", "some words here", "1", "$1,000.00"], ["a-long-name", "-", "22", "$0.50"]], (), (), foot=["T", "", "23", "$2"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("room", "widths"),
+    [
+        (200, [11, 15, 10, 9]),  # all whole: 45 and three gaps are 51
+        (51, [11, 15, 10, 9]),
+        (50, [11, 14, 10, 9]),
+        (47, [11, 11, 10, 9]),
+        (46, [10 + 1, 10, 10, 9]),  # the name has no space to fold at
+        (43, [11, 8, 9, 9]),
+        (37, [11, 5, 6, 9]),  # the longest of each one's words: "a-long-name", "words", "NEEDED", the amount
+    ],
+)
+def test_texts_and_titles_give_way_from_the_widest_on_and_amounts_never(room, widths):
+    layout = fit(VIEW, room)
+
+    assert (layout.widths, layout.left_out) == (widths, [])
+    assert sum(widths) + 6 <= room
+
+
+@pytest.mark.parametrize(
+    ("room", "titles", "left_out"),
+    [
+        (36, ["NAME", "WORDS", "SPENT"], ["NOT NEEDED"]),
+        (28, ["NAME", "SPENT"], ["WORDS", "NOT NEEDED"]),
+        (10, ["NAME", "SPENT"], ["WORDS", "NOT NEEDED"]),  # these two are always there
+    ],
+)
+def test_what_is_most_to_spare_is_left_out_first(room, titles, left_out):
+    layout = fit(VIEW, room)
+
+    assert [column.title for column in layout.view.columns] == titles
+    assert layout.left_out == left_out
+    assert [len(row) for row in (*layout.view.cells, layout.view.foot)] == [len(titles)] * 3
+
+
+def test_wide_characters_take_two_cells():
+    view = View([Column("A")], [["日本 語"]], (), ())
+
+    assert fit(view, 80).widths == [7]
+    assert fit(view, 1).widths == [4]
