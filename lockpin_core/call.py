@@ -130,8 +130,8 @@ class Parsed:
     tools: tuple[ToolUse, ...] = ()  # what a lower limit on the provider's tools makes less of
     grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
     chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
-    chain_reasoning: int = 0  # tokens of that chain's reasoning, which a turn may leave out and a later one bring in
-    is_whole: bool = True  # the provider reads all of the prompt, and leaves nothing out that is too long
+    chain_reasoning: int = 0  # tokens of reasoning there and in the body, which a turn may leave out for a later one
+    is_whole: bool = True  # the provider leaves nothing of the prompt out, but for reasoning that is known
     background: bool = False  # the usage comes by a later call
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
@@ -155,6 +155,8 @@ class Ceiling:
     prompt_units: frozenset[Unit]
     output_units: frozenset[Unit]
     fees: Mapping[Unit, int]
+    refills: int = field(default=0, compare=False)  # how often `window` is in `prompt`, for rounds of hosted tools
+    window: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

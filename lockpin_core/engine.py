@@ -176,9 +176,10 @@ class Engine(Settler):
         except LedgerUnavailable:
             link = None
         if link is None or link.tokens is None or link.model != parsed.model:
-            return replace(parsed, content=replace(content, hidden=content.hidden or _CHAIN))
+            # Nor is it known from here on what of it a later turn brings in: this one may leave reasoning out.
+            return replace(parsed, content=replace(content, hidden=content.hidden or _CHAIN), is_whole=False)
         content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
-        return replace(parsed, content=content, chain_reasoning=link.reasoning)
+        return replace(parsed, content=content, chain_reasoning=parsed.chain_reasoning + link.reasoning)
 
     def _unknown(self, name: str, provider: str) -> str:
         near = ", ".join(self._prices.nearest(name, provider=provider))

@@ -67,8 +67,10 @@ class Settler:
                 settling = cast("Settling", self._ledger.settle(call.id, result, _link(admitted, reading, result)))
             case Later():
                 hold_for = timedelta(milliseconds=self._config.hold_for_ms)
-                link = _link(admitted, reading, None)
-                settling = cast("Settling", self._ledger.defer(call.id, hold_for, link, call.quote.ceiling))
+                link, most = _link(admitted, reading, None), call.quote.ceiling
+                if admitted.parsed.content.counted is not None:  # without what this turn leaves out of the chain
+                    most = replace(most, prompt=most.prompt + admitted.parsed.chain_reasoning)
+                settling = cast("Settling", self._ledger.defer(call.id, hold_for, link, most))
             case Void():
                 settling = cast("Settling", self._ledger.void(call.id, result))
             case _:
@@ -89,9 +91,10 @@ class Settler:
         tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
         result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
         if isinstance(result, Charge):
-            tokens = found.call.quote.ceiling.prompt + output_tokens(result.usage)  # whatever chain it has named
+            prompt = found.call.quote.ceiling.prompt  # whatever chain it has named
+            tokens = prompt + output_tokens(result.usage) if reading.complete else None
             asked = found.call.asked_model
-            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, asked, tokens)
+            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, asked, tokens or 0)
             self._ledger.settle(found.call.id, result, link)
 
     def true_up(self, admitted: Admitted, reading: Reading) -> Admitted:

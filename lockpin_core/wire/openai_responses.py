@@ -187,8 +187,6 @@ def _parse(body: Body, request: Request) -> Parsed:
     limit, streamed = whole(members.get(_LIMIT), _LIMIT), asks_stream(members)
     chain = plain_word(members.get("previous_response_id"), "previous_response_id")
     tally = _tally(body)
-    if chain is not None and tally.hidden:
-        chain = None  # the window bounds it all
     is_signed, thinks = request.headers.get("authorization", "").startswith(_SIGNED), thinking(members)
     parsed = Parsed(
         model=model,
@@ -203,7 +201,8 @@ def _parse(body: Body, request: Request) -> Parsed:
         beyond_limit=thinks.is_boundless or _works_beyond(members),
         routed=is_routed(members),
         chain=chain,
-        is_whole=members.get("truncation") in (None, "disabled") and not tally.compacts,
+        chain_reasoning=tally.reasoning,
+        is_whole=members.get("truncation") in (None, "disabled") and not (tally.compacts or tally.recalls),
         background=_flag(members, "background"),
         layout=body.layout(_TOUCHED),
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from lockpin_core.usage import Unit
-from lockpin_core.wire.jsonbody import shown, shown_name
+from lockpin_core.wire.jsonbody import json_text, shown, shown_name
 from lockpin_core.wire.media import image_at, image_in
 from lockpin_core.wire.openai_caching import breakpoint_rule, options_rule
 from lockpin_core.wire.openai_extras import search_rule
@@ -119,6 +119,8 @@ _part = variant(PARTS, {"video": "its tokens are not known from its bytes"}, "co
 def _reasoning(value: object, tally: Tally) -> None:
     """Count reasoning of an earlier turn; what is named and not given, the provider brings in."""
     item = _members(value)
+    if seen(tally).stores:  # no tokenizer makes two tokens of a character that is written in ASCII
+        seen(tally).reasoning += 2 * len(json_text(item, escaped=True))
     if item.get("encrypted_content"):
         _seal(value, tally)
     elif item.get("id"):

@@ -19,6 +19,9 @@ _WAY_OUT = 'list it in "tools", or set "store" to false'
 _TOOL_PROMPT = 4096  # tokens with which the provider describes a tool of its own to the model; none takes as many
 
 
+_OF_THIS_TURN = ("file", "audio", "mcp")  # what hides input and is no conversation
+
+
 @dataclass(slots=True)
 class ResponsesTally(Tally):
     """Counts of one body, and what the provider may do by itself on behalf of it."""
@@ -27,6 +30,13 @@ class ResponsesTally(Tally):
     stores: bool = True  # the provider keeps what belongs to the items of the input
     compacts: bool = False  # the provider may write a summary of the conversation on its way
     triggers: int = 0  # summaries that the input asks for
+    reasoning: int = 0  # the most tokens of reasoning of earlier turns that the input shows: not every turn reads it
+    recalls: bool = False  # the provider brings in what it keeps of earlier turns, and says nowhere how much of it
+
+    def hide(self, reason: str) -> None:
+        """Note why the body does not show the whole prompt, and whether that is of earlier turns."""
+        self.recalls = self.recalls or reason not in _OF_THIS_TURN
+        Tally.hide(self, reason)
 
     def add_schema(self, value: object) -> None:
         """Count tools or a schema that stand somewhere in the input."""

@@ -198,6 +198,28 @@ def test_a_background_reply_can_be_chained_once_it_was_polled():
     assert 30 + 40 < found < 10_000
 
 
+class Told(MemoryLedger):
+    """A ledger that notes what it is told of calls whose cost comes later, as one in a file keeps it."""
+
+    def defer(self, call_id, hold_for, link=None, ceiling=None):
+        self.prompt = ceiling.prompt
+        return super().defer(call_id, hold_for, link, ceiling)
+
+
+@pytest.mark.parametrize(("counted", "more"), [(50, 700), (None, 0)])
+def test_a_background_reply_whose_prompt_was_counted_may_leave_reasoning_out(counted: int | None, more: int):
+    """A count is of what this turn reads; the bytes include all that the chain has."""
+    ledger = Told(clock=lambda: desks.NOW)
+    desk = Desk(config("1"), ledger)
+    admitted = ask(desk, body(background=True))
+    content = replace(admitted.parsed.content, counted=counted)
+    parsed = replace(admitted.parsed, content=content, chain_reasoning=700)
+
+    assert desk.engine.settle(replace(admitted, parsed=parsed), QUEUED, DONE).result() is None
+
+    assert ledger.prompt == admitted.held.call.quote.ceiling.prompt + more
+
+
 def test_another_model_may_count_a_chain_otherwise():
     desk = Desk(config("10"))
     background(desk)

@@ -179,12 +179,40 @@ def test_model_may_stand_in_the_path():
     assert WIRE.parse(request(body, path_model="gpt-x")).model == "gpt-x"
 
 
-def test_chain_is_named_where_nothing_else_is_hidden():
+def test_chain_is_named_whatever_else_is_hidden():
     assert parse(previous_response_id="resp_1").chain == "resp_1"
     assert parse(previous_response_id="resp_1").content.hidden is None
 
     both = parse(previous_response_id="resp_1", input=[{"type": "item_reference", "id": "msg_1"}])
-    assert (both.chain, both.content.hidden) == (None, "item_reference")
+    assert (both.chain, both.content.hidden) == ("resp_1", "item_reference")
+
+
+FILE = {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [
+        ({}, True),
+        ({"previous_response_id": "resp_1"}, True),
+        ({"truncation": "disabled", "input": [FILE]}, True),
+        ({"truncation": "auto"}, False),
+        ({"context_management": [{"type": "compaction"}]}, False),
+        ({"conversation": "conv_1"}, False),
+        ({"input": [FILE, {"type": "item_reference", "id": "msg_1"}]}, False),
+        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, False),
+        ({"input": [{"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}]}, False),
+    ],
+)
+def test_what_a_turn_leaves_out_for_a_later_one_is_known_or_said_not_to_be(more: dict, whole: bool):
+    assert parse(**more).is_whole is whole
+
+
+def test_reasoning_that_the_body_shows_may_be_left_out_for_a_later_turn():
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 500}
+
+    assert 1000 < parse(input=[item]).chain_reasoning < 1300
+    assert parse(input=[item], store=False).chain_reasoning == parse().chain_reasoning == 0  # no turn can name it
 
 
 def test_conversation_is_hidden_and_could_bring_in_a_tool():
