@@ -14,7 +14,7 @@ import typer
 from lockpin_cli import completion
 from lockpin_cli.changes import open_admin, stranger, task_name, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
-from lockpin_cli.inputs import amount, load_config
+from lockpin_cli.inputs import amount, load_config, price_table
 from lockpin_cli.options import ConfigOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there, need
@@ -24,6 +24,7 @@ from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
+from lockpin_core.config_warnings import never_matches
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
@@ -160,8 +161,11 @@ def set_budget(
     before = there.book.find(name) if is_made else None
     zone = there.book.rules.task_default.window.zone  # a proxy's, whatever folder the command is given in
     budget = budget_of(name, flags, timezone=zone, before=before)
+    why = never_matches(budget, price_table(loaded)) if budget.models or budget.providers else None
     was = open_admin(loaded).budget_set(budget, who=whoami())
     print(plain(f"{_changed(budget, was)}{_already(loaded, budget)}"))
+    if why is not None:
+        say(f'warning: budget "{name}" {why}')
 
 
 @app.command("rm")

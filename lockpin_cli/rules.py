@@ -12,8 +12,8 @@ import typer
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.presence import is_there
 from lockpin_core.budgets import Budget
-from lockpin_core.config import Config, content
-from lockpin_core.config_budgets import DAILY, OWN, budget_lines
+from lockpin_core.config import FILE_NAME, Config, content, usual_places
+from lockpin_core.config_budgets import DAILY, OWN, budget_places
 from lockpin_core.config_yaml import read
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import TaskTerms
@@ -53,18 +53,20 @@ def refuse_configured(config: Config, book: Rulebook, name: str) -> None:
 
 
 def _place(config: Config, name: str) -> str:
-    lines = {} if config.file is None else budget_lines(read(content(config.file), str(config.file)))
-    place = f"{config.file}:{lines[name]}" if name in lines else None
+    """Say which key of which file makes a budget, or would."""
+    places = {} if config.file is None else budget_places(read(content(config.file), str(config.file)))
+    file = config.file or usual_places().config / FILE_NAME
+    made = f"{places[name].path} in {file}:{places[name].line}" if name in places else None
     if name == DAILY:
-        where = f"made by daily_usd in {place}" if place else "the one of daily_usd, which no file sets"
-        return f'budget "{name}" is {where}; change it there, or start with `lockpin up --daily-usd USD`'
+        where = f"made by {made}; change it there" if made else f"the usual one; set daily_usd in {file}"
+        return f'budget "{name}" is {where}, or start with `lockpin up --daily-usd USD`'
     if name == OWN:
-        where = f"task.budget_usd in {place}" if place else "task.budget_usd in lockpin.yaml"
+        where = made or f"task.budget_usd in {file}"
         return f'budget "{name}" is each task\'s own: `lockpin task new NAME --budget USD` sets one, {where} the others'
-    if place is None:
-        file = config.file or "a file that is found here"
-        return f'budget "{name}" is from the configuration of a proxy, and not from {file}; change it there'
-    return f'budget "{name}" is made in {place}; change it there, a running proxy applies it at once'
+    if made is None:
+        here = config.file or "a file that is found here"
+        return f'budget "{name}" is from the configuration of a proxy, and not from {here}; change it there'
+    return f'budget "{name}" is made by {made}; change it there, a running proxy applies it at once'
 
 
 def one_form(name: str) -> str:

@@ -71,8 +71,8 @@ def read_budget(node: Node, timezone: str) -> Budget:
     return _budget(section(node, _KEYS, unbuilt=_UNBUILT), timezone)
 
 
-def budget_lines(tree: Table) -> dict[str, int]:
-    """Give the line of a file on which each budget is made, those of `daily_usd` and `task.budget_usd` too."""
+def budget_places(tree: Table) -> dict[str, Where]:
+    """Give where in a file each budget is made, those of `daily_usd` and `task.budget_usd` too."""
     top = _by_key(tree)
     own = _by_key(top.get("task"))
     found = {DAILY: top.get("daily_usd"), OWN: own.get("budget_usd")}
@@ -81,7 +81,7 @@ def budget_lines(tree: Table) -> dict[str, int]:
         name = _by_key(item).get("name")
         if name is not None:
             found[label(name)] = item
-    return {name: node.where.line for name, node in found.items() if node is not None and node.where.line is not None}
+    return {name: node.where for name, node in found.items() if node is not None}
 
 
 def _by_key(node: Node | None) -> dict[str, Node]:

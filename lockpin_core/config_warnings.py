@@ -24,7 +24,7 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
     found = [
         *_unpriced(config, table, at),
         *_without_hosts(config, table),
-        *(f'budget "{budget.name}" {why}' for budget in config.budgets if (why := _never_matches(budget, table))),
+        *(f'budget "{budget.name}" {why}' for budget in config.budgets if (why := never_matches(budget, table))),
         *_uncapped_nowhere(config.allow_uncapped, providers),
         *_sent_nowhere(config.upstreams, providers),
         *_toothless(config),
@@ -52,7 +52,8 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
             yield f'models: no provider is called "{provider}"; there are {", ".join(sorted(table.shipped))}'
 
 
-def _never_matches(budget: Budget, table: PriceTable) -> str | None:
+def never_matches(budget: Budget, table: PriceTable) -> str | None:
+    """Say why no call can be charged to a budget; None: some can."""
     unknown = [glob for glob in budget.providers if not any(fnmatchcase(name, glob) for name in table.shipped)]
     if budget.providers and len(unknown) == len(budget.providers):
         return f"can never match: no provider is called {', '.join(unknown)}"

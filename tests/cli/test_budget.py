@@ -295,8 +295,8 @@ def test_one_of_the_configuration_is_changed_there_and_the_line_is_said(lockpin,
     done = lockpin("budget", verb, "a", *flags, "--config", str(file))
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr == f'lockpin: budget "a" is made in {file}:3; change it there, a running proxy applies it at once\n'
+    assert done.stderr == (
+        f'lockpin: budget "a" is made by budgets[0] in {file}:3; change it there, a running proxy applies it at once\n'
     )
 
 
@@ -307,7 +307,8 @@ def test_one_of_the_configuration_is_changed_there_and_the_line_is_said(lockpin,
             "daily_usd: 7\n",
             "made by daily_usd in {file}:1; change it there, or start with `lockpin up --daily-usd USD`",
         ),
-        ("timezone: UTC\n", "the one of daily_usd, which no file sets; change it there, or start with"),
+        ("dailyUSD: 7\n", "made by dailyUSD in {file}:1; change it there, or start with"),
+        ("timezone: UTC\n", "the usual one; set daily_usd in {file}, or start with `lockpin up --daily-usd USD`"),
     ],
 )
 def test_the_daily_one_may_come_from_a_file_a_flag_or_nobody(lockpin, home, ledger, text, words):
@@ -317,6 +318,34 @@ def test_the_daily_one_may_come_from_a_file_a_flag_or_nobody(lockpin, home, ledg
 
     assert done.returncode == 1
     assert words.format(file=file) in done.stderr
+
+
+def test_without_any_file_the_one_that_would_be_found_is_named(lockpin, home, ledger):
+    done = lockpin("budget", "set", "daily", "--limit-usd", "3")
+
+    file = home.path / "config" / "lockpin" / "lockpin.yaml"
+    assert f"is the usual one; set daily_usd in {file}, or start with" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--providers", "nope"], "no provider is called nope"),
+        (["--providers", "nope,none-*"], "no provider is called nope, none-*"),
+        (["--models", "gtp-5*"], "no priced model is called gtp-5*"),
+        (["--models", "claude-*", "--providers", "openai"], "no priced model is called claude-*"),
+        (["--providers", "openai,nope"], None),
+        (["--models", "gpt-5*"], None),
+        (["--models", "mine"], None),
+    ],
+)
+def test_set_says_what_can_never_match(lockpin, home, ledger, flags, why):
+    home.config("pricing: {mine: {input_per_mtok: 1, output_per_mtok: 2}}\n")
+
+    done = lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2", *flags)
+
+    assert done.returncode == 0
+    assert done.stderr == ("" if why is None else f'lockpin: warning: budget "sprint" can never match: {why}\n')
 
 
 def test_each_tasks_own_is_made_by_task_new(lockpin, home):

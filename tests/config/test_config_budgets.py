@@ -4,7 +4,7 @@ import pytest
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import parse
-from lockpin_core.config_budgets import budget_lines, read_budget, read_budgets
+from lockpin_core.config_budgets import budget_places, read_budget, read_budgets
 from lockpin_core.config_yaml import read
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
@@ -202,17 +202,20 @@ def test_misuse_of_a_window_is_one_clear_line(keys: str, message: str):
     assert "\n" not in said
 
 
-def test_lines_are_those_where_each_budget_is_made():
+def test_places_are_those_where_each_budget_is_made():
     text = (
         "timezone: UTC\ndailyUSD: 7\ntask:\n  default: x\n  budgetUSD: 3\nbudgets:\n"
         "  - scope: task\n    name: a\n  - {name: b}\n  - {scope: task}\n"
     )
 
-    assert budget_lines(read(text, "lockpin.yaml")) == {"daily": 2, "task": 5, "a": 7, "b": 9}
+    found = budget_places(read(text, "lockpin.yaml"))
+    assert {name: (where.line, where.path) for name, where in found.items()} == {
+        "daily": (2, "dailyUSD"), "task": (5, "task.budgetUSD"), "a": (7, "budgets[0]"), "b": (9, "budgets[1]")
+    }  # fmt: skip
 
 
-def test_a_file_without_budgets_has_no_lines():
-    assert budget_lines(read("task: null\nbudgets: null\n", "lockpin.yaml")) == {}
+def test_a_file_without_budgets_has_no_places():
+    assert budget_places(read("task: null\nbudgets: null\n", "lockpin.yaml")) == {}
 
 
 def test_one_budget_is_read_as_one_of_the_list():
