@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lockpin_core.call import Content, Image, Request
 from lockpin_core.sizing.bound import prompt_bound
 from lockpin_core.sizing.counts import Counts, content_key, counted_here, counted_there
-from lockpin_core.sizing.tokenizer import ENCODINGS, count
+from lockpin_core.sizing.tokenizer import _SHIPPED, ENCODINGS, count
 from lockpin_core.wire import wire_named
 
 
@@ -163,3 +163,83 @@ def test_no_bound_of_prompts_is_below_their_true_tokens(wire: str, field: str, p
     counted = counted_here(content, Facts(context_tokens=None), count(texts, "o200k_base"))
 
     assert true <= counted <= prompt_bound(content, Facts(context_tokens=None))
+
+
+# Items of a Responses call, rendered in the way that OpenAI has published for its open models (Harmony): each between
+# special tokens, functions as a namespace of TypeScript.
+
+NAMES = st.from_regex(r"[a-zA-Z_]{1,12}", fullmatch=True)
+TYPES = st.sampled_from(["string", "number", "boolean", "integer"])
+FIELDS = st.fixed_dictionaries({"type": TYPES}, optional={"description": TEXTS, "enum": st.lists(TEXTS, max_size=3)})
+FUNCTIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "name": NAMES,
+            "parameters": st.fixed_dictionaries(
+                {"type": st.just("object"), "properties": st.dictionaries(NAMES, FIELDS, max_size=4)}
+            ),
+        },
+        optional={"description": TEXTS},
+    ),
+    max_size=3,
+)
+ITEMS = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "developer"]), "content": TEXTS})
+    | st.builds(lambda text: {"role": "user", "content": [{"type": "input_text", "text": text}]}, TEXTS)
+    | st.fixed_dictionaries(
+        {"type": st.just("function_call"), "call_id": NAMES, "name": NAMES, "arguments": TEXTS.map(json.dumps)}
+    )
+    | st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": NAMES, "output": TEXTS}),
+    max_size=8,
+)
+
+
+def typescript(functions: list) -> str:
+    lines = ["# Tools", "", "## functions", "", "namespace functions {", ""]
+    for one in functions:
+        lines += [f"// {line}" for line in one.get("description", "").splitlines()]
+        lines.append(f"type {one['name']} = (_: {{")
+        for name, field in one["parameters"]["properties"].items():
+            lines += [f"// {line}" for line in field.get("description", "").splitlines()]
+            kinds = " | ".join(json.dumps(word, ensure_ascii=False) for word in field.get("enum", ())) or field["type"]
+            lines.append(f"{name}?: {kinds},")
+        lines += ["}) => any;", ""]
+    return "\n".join([*lines, "} // namespace functions"]) if functions else ""
+
+
+def rendered(item: dict) -> tuple[str, str]:
+    """Give the head and the body of a message."""
+    match item.get("type"):
+        case "function_call":
+            return f"assistant to=functions.{item['name']} commentary json", item["arguments"]
+        case "function_call_output":
+            return "functions.tool to=assistant commentary", item["output"]
+    content = item["content"]
+    return item["role"], content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def oracle_tokens(texts: list[str], encoding: str) -> int:
+    """Count by the published tokenizer itself, text by text as special tokens divide them."""
+    return sum(len(_SHIPPED._get(encoding).encode_ordinary(text)) for text in texts)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@settings(max_examples=100, deadline=None)
+@given(items=ITEMS, functions=FUNCTIONS, instructions=TEXTS)
+def test_no_bound_of_a_responses_call_is_below_its_true_tokens(
+    encoding: str, items: list, functions: list, instructions: str
+):
+    told = {"model": "m", "input": items, "tools": functions, "instructions": instructions}
+    raw = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+    request, wire = Request("POST", "h", "/p", {}, raw), wire_named("openai_responses")
+    content, texts, facts = wire.parse(request).content, wire.texts(request), Facts(tokenizer=encoding)
+
+    counted = counted_here(content, facts, count(texts, encoding))
+
+    told = json.loads(raw)
+    said = oracle_tokens([text for item in told["input"] for text in rendered(item)] + [told["instructions"]], encoding)
+    defined = oracle_tokens([typescript(told["tools"])], encoding)
+    assert said <= count(texts, encoding)
+    assert defined <= 4 * content.schema_bytes / 3 + 25  # for what stands around all functions
+    assert said + defined + 4 * (len(items) + 2) + 3 <= counted <= prompt_bound(content, facts)
