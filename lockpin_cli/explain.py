@@ -23,7 +23,7 @@ from lockpin_core.money import Money, rate_exact
 from lockpin_core.prices import Model, price, shipped_dir
 from lockpin_core.providers import Providers
 from lockpin_core.readers.calls import charged
-from lockpin_core.readers.explain import AskedReader, Part, Sum, charge_sum, hold_sum
+from lockpin_core.readers.explain import Asked, AskedReader, Part, Sum, charge_sum, hold_sum
 from lockpin_core.readers.figures import said
 
 _COLUMNS = (Column("UNIT"), *(Column(title, right=True) for title in ("COUNT", "RATE", "AMOUNT")))
@@ -79,11 +79,12 @@ def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
     asked = table.find(call.provider, call.model, call.at)
     served = table.find(call.provider, call.model_served, call.at) if call.model_served else None
     with AskedReader(config.ledger) as reader:
-        terms = reader.asked(call)
+        kept = reader.asked(call)
     sides = []
     if call.state == "charged":
-        sides.append(_charge(call, served or asked, replace(terms, tier=call.tier or terms.tier), geo, now))
-    return [*sides, _hold(call, asked, terms, geo)]
+        terms = replace(kept.terms, tier=call.tier or kept.terms.tier)
+        sides.append(_charge(call, served or asked, terms, geo, now))
+    return [*sides, _hold(call, asked, kept, geo)]
 
 
 def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, now: datetime) -> Side:
@@ -122,14 +123,26 @@ def _today(model: Model, call: CallRow, terms: Terms, geo: str | None, booked: M
     return [] if today == booked else [f"prices changed since: today the same usage costs {said(today)}"]
 
 
-def _hold(call: CallRow, model: Model | None, terms: Terms, geo: str | None) -> Side:
-    assert call.held is not None, "checked before"
-    found = None if model is None else hold_sum(model, call, terms, geo)
-    words = ["every token at the dearest rate that may apply"]
-    if found is None:
-        tokens = f"up to {call.held_tokens:,} tokens; " if call.held_tokens else ""
-        words = [f"{tokens}its parts cannot be told from the row: tools, hidden input, a shrunken hold or new prices"]
-    return Side("hold", call.held, found, words)
+def _hold(call: CallRow, model: Model | None, kept: Asked, geo: str | None) -> Side:
+    found = None if model is None else hold_sum(model, call, kept, geo)
+    words = ["every token at the dearest rate that may apply"] if found is not None else [_untold(call, model, kept)]
+    if call.held is not None and call.held != kept.held:
+        words.append(f"shrunken to {said(call.held)} while the call ran")
+    return Side("hold", kept.held, found, words)
+
+
+def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:
+    """Say what is known of a hold whose sum is not found, and why it is not."""
+    if kept.prompt is None:
+        return f"up to {kept.tokens:,} tokens; its row is of a version that kept no more of how it came about"
+    again = f", {kept.refills:,} × {kept.window:,} of it the window again" if kept.refills else ""
+    fees = "".join(f", {count:,} {unit.value}" for unit, count in kept.fees.items())
+    known = f"a prompt of up to {kept.prompt:,} tokens{again}, {kept.tokens - kept.prompt:,} of output{fees}"
+    why = f"; no price of {call.model} is known now"
+    if model is not None:
+        of_then = f" (its price table was of {call.price_date})" if call.price_date else ""
+        why = f"; these prices give another sum than was held{of_then}"
+    return f"{known}{why}"
 
 
 def _print(side: Side) -> None:
@@ -139,7 +152,7 @@ def _print(side: Side) -> None:
         amounts = [_dollars(part.total) for part in found.parts]
         places = max((len(text.partition(".")[2]) for text in amounts), default=0)
         cells = [
-            [part.unit, f"{part.count:,}", _rate(part), f"${Decimal(amount):.{places}f}"]
+            [_unit(part), f"{part.count:,}", _rate(part), f"${Decimal(amount):.{places}f}"]
             for part, amount in zip(found.parts, amounts, strict=True)
         ]
         notes = [f"× {num}/{den} {name}" if den != 1 else f"× {num} {name}" for name, (num, den) in found.factors]
@@ -179,6 +192,10 @@ def _part(part: Part) -> dict[str, object]:
     rate = _dollars(part.rate) if part.is_fee else rate_exact(part.rate)
     per = 1 if part.is_fee else _MILLION
     return {"unit": part.unit, "count": part.count, "rate_usd": rate, "per": per, "amount_usd": _dollars(part.total)}
+
+
+def _unit(part: Part) -> str:
+    return f"{part.unit} ({part.note})" if part.note else part.unit
 
 
 def _rate(part: Part) -> str:

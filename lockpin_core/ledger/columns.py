@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from datetime import datetime
 
-from lockpin_core.call import Call, Charge, Payers
+from lockpin_core.call import Call, Ceiling, Charge, Payers
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import CallNote
 from lockpin_core.money import Money
@@ -46,6 +46,7 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
     told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", after_row is not None))
     terms: dict[str, object] = {name: value for name, value in told if value}
     terms |= {} if after_row is None else {"after_row": after_row}
+    terms["ceiling"] = _ceiling(call.quote.ceiling)
     return {
         "call": call.id, "wire": call.wire, "asked_model": call.asked_model, "rates": rates,
         "price_date": call.price_date, "tier": call.terms.tier,
@@ -53,6 +54,15 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
         "waited_ms": call.waited_ms, "degrade": encode(call.degrade) if call.degrade else None,
         "data": encode(terms) if terms else None,
     }  # fmt: skip
+
+
+def _ceiling(ceiling: Ceiling) -> dict[str, object]:
+    """Give what a hold is made of, beside its tokens: those of the prompt, the windows in them, the tools' fees."""
+    told: dict[str, object] = {"prompt": ceiling.prompt}
+    if ceiling.refills:
+        told |= {"refills": ceiling.refills, "window": ceiling.window}
+    fees = {unit.value: count for unit, count in ceiling.fees.items() if count}
+    return told | ({"fees": fees} if fees else {})
 
 
 def charge_columns(charge: Charge, *, over: bool) -> dict[str, object]:

@@ -10,7 +10,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -24,7 +24,7 @@ from lockpin_core.price_factors import scaled, times
 from lockpin_core.prices import Model, price, quote
 from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PROMPT_UNITS, Unit, Usage, nonzero, prompt_tokens
 
-_ASKED = "SELECT tier, data FROM rows WHERE call = ? AND kind = 'hold'"
+_ASKED = "SELECT tier, data, usd, tokens FROM rows WHERE call = ? AND kind = 'hold'"
 _SPAN = timedelta(hours=1)  # prices that begin so soon after a hold may be in it
 _CHOICES = 16  # the most replies to one call that are tried
 _WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_12H)
@@ -36,20 +36,37 @@ _PROMPTS = (
 _OUTPUTS = (frozenset({Unit.OUTPUT}), frozenset(OUTPUT_UNITS))
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a hold's row keeps of how it was bound. `prompt` None: it is of a time when rows did not keep it."""
+
+    terms: Terms
+    held: Money  # at first
+    tokens: int
+    prompt: int | None = None
+    refills: int = 0  # how often `window` is in `prompt`: for each round of the provider's tools once
+    window: int = 0
+    fees: Mapping[Unit, int] = field(default_factory=dict)
+
+
 class AskedReader(LedgerReader):
-    """A reader that also knows on which terms a call was held."""
+    """A reader that also knows on which terms and within what a call was held."""
 
     def __enter__(self) -> Self:
         return self
 
-    def asked(self, call: CallRow) -> Terms:
-        """Give the tier, speed and region that the request named."""
+    def asked(self, call: CallRow) -> Asked:
+        """Give what the request named and what its hold was made of."""
         try:
             row = self._connection.execute(_ASKED, (call.id,)).fetchone()
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
-        told = json.loads(row["data"] or "{}") if row is not None else {}
-        return Terms(None if row is None else row["tier"], told.get("speed"), told.get("geo"))
+        assert row is not None, "a call that was held has a row of it"
+        told = json.loads(row["data"] or "{}")
+        terms, most = Terms(row["tier"], told.get("speed"), told.get("geo")), told.get("ceiling", {})
+        fees = {Unit(unit): count for unit, count in most.get("fees", {}).items()}
+        refills, window = most.get("refills", 0), most.get("window", 0)
+        return Asked(terms, Money(row["usd"]), row["tokens"], most.get("prompt"), refills, window, fees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class Part:
     count: int
     rate: int  # picodollars
     is_fee: bool = False  # a piece, and not multiplied
+    note: str = ""  # what else there is of this unit, or why
 
     @property
     def total(self) -> int:
@@ -97,40 +115,57 @@ def charge_sum(model: Model, usage: Usage, terms: Terms, at: datetime, geo: str 
     raise AssertionError("a price is some tier's rates times some of its factors")
 
 
-def hold_sum(model: Model, call: CallRow, terms: Terms, geo: str | None) -> Sum | None:
-    """Show how a hold was bound; None: its parts cannot be told from what the row keeps (tools, hidden prompts)."""
-    for prompt, output in _splits(call):
+def hold_sum(model: Model, call: CallRow, asked: Asked, geo: str | None) -> Sum | None:
+    """Show how a hold was bound at first; None: its parts cannot be told from what the row keeps and these prices."""
+    for prompt, output in _splits(call, asked):
         for prompt_units, output_units in itertools.product(_PROMPTS, _OUTPUTS):
-            ceiling = Ceiling(prompt, output, prompt_units, output_units, {})
+            ceiling = Ceiling(prompt, output, prompt_units, output_units, asked.fees)
             try:
-                is_it = quote(model, ceiling, terms, call.at, host_geo=geo) == call.held
+                is_it = quote(model, ceiling, asked.terms, call.at, host_geo=geo) == asked.held
             except UnpricedError:
                 continue
-            found = _bound(model, ceiling, call) if is_it else None
+            found = _bound(model, ceiling, call, asked) if is_it else None
             if found is not None:
                 return found
     return None
 
 
-def _splits(call: CallRow) -> Iterator[tuple[int, int]]:
-    """Give what may be prompt and output of all the tokens held: the output limit for one reply or several."""
-    tokens, limit = call.held_tokens or 0, call.output_limit or 0
+def _splits(call: CallRow, asked: Asked) -> Iterator[tuple[int, int]]:
+    """Give what is prompt and output of all the tokens held.
+
+    Where the row does not say, that is what they may be: the output limit for one reply or several.
+    """
+    if asked.prompt is not None:
+        yield asked.prompt, asked.tokens - asked.prompt
+        return
+    limit = call.output_limit or 0
     for choices in range(1, _CHOICES + 1 if limit else 2):
-        if choices * limit <= tokens:
-            yield tokens - choices * limit, choices * limit
+        if choices * limit <= asked.tokens:
+            yield asked.tokens - choices * limit, choices * limit
 
 
-def _bound(model: Model, ceiling: Ceiling, call: CallRow) -> Sum | None:
+def _bound(model: Model, ceiling: Ceiling, call: CallRow, asked: Asked) -> Sum | None:
+    fees = _fees(model, ceiling.fees)
     for dated in model.prices_between(call.at, call.at + _SPAN):
         for name, factors, prompt, band in _ways(model, dated, ceiling):
             inward = max(ceiling.prompt_units & band.rates.keys(), key=lambda unit: (band.rates[unit], unit))
             outward = max(ceiling.output_units & band.rates.keys(), key=lambda unit: (band.rates[unit], unit))
-            pairs = ((inward, prompt), (outward, ceiling.output))
-            parts = [Part(unit.value, count, band.rates[unit]) for unit, count in pairs if count]
-            found = Sum(parts, name, band.start, factors, _pico(parts, factors))
-            if found.amount == call.held:
+            parts = [*_inward(inward, prompt, band, asked), Part(outward.value, ceiling.output, band.rates[outward])]
+            parts = [part for part in parts if part.count]
+            pico = _pico(parts, factors) + sum(fee.total for fee in fees)
+            found = Sum([*parts, *fees], name, band.start, factors, pico)
+            if found.amount == asked.held:
                 return found
     return None
+
+
+def _inward(unit: Unit, prompt: int, band: Band, asked: Asked) -> list[Part]:
+    """Part a prompt into what was sent and the window that each round of the provider's tools may fill again."""
+    again = asked.refills * asked.window
+    if not again or prompt != asked.prompt:
+        return [Part(unit.value, prompt, band.rates[unit])]
+    rounds = f"the window again, {asked.refills:,} × {asked.window:,}"
+    return [Part(unit.value, prompt - again, band.rates[unit]), Part(unit.value, again, band.rates[unit], note=rounds)]
 
 
 type _Way = tuple[str, list[tuple[str, Factor]], int, Band]  # tier, factors, prompt tokens, band

@@ -54,6 +54,8 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
         prompt_units=parsed.prompt_units,
         output_units=parsed.output_units,
         fees=parsed.fees,
+        refills=parsed.rounds - 1,
+        window=(model.context_tokens or 0) if parsed.rounds > 1 else 0,
     )
 
 

@@ -1,6 +1,7 @@
 """`lockpin prices explain`: sums by hand."""
 
 import json
+import sqlite3
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,9 @@ from lockpin_core.money import Money
 from lockpin_core.usage import Unit, total_tokens
 
 CEILING = Ceiling(20_000, 4096, frozenset({Unit.INPUT, Unit.CACHE_WRITE_5M}), frozenset({Unit.OUTPUT}), {})
-
+TOOLS = Ceiling(
+    1_020_000, 24_576, CEILING.prompt_units, CEILING.output_units, {Unit.WEB_SEARCH: 5}, refills=5, window=200_000
+)
 PLAIN = Terms()
 
 
@@ -25,13 +28,13 @@ def book(home) -> Callable[..., None]:
 
     def booked(
         charge: str, usage: dict, *, model: str = "claude-opus-4-5", hold: str = "0.2274",
-        tokens: int = 24_096, terms: Terms = PLAIN, **more: object,
+        tokens: int = 24_096, terms: Terms = PLAIN, ceiling: Ceiling = CEILING, **more: object,
     ) -> None:  # fmt: skip
         ledger = SqliteLedger(home.ledger, clock=utc_now, new_id=new_id)
         call = Call(
             id="c100", payers=Payers("fix", "box"), provider="anthropic", host="api.anthropic.com",
             wire="anthropic_messages", model=model, asked_model=model, client="x/1", streamed=True,
-            quote=Quote(Money.parse(hold), tokens, CEILING), terms=terms, output_limit=4096, limit_set=False,
+            quote=Quote(Money.parse(hold), tokens, ceiling), terms=terms, output_limit=4096, limit_set=False,
             billing="metered", price_date="2026-08-01", rates={},
         )  # fmt: skip
         ledger.hold(call, Rules((), own_budget(None, ("0.8",), "UTC"))).result(10)
@@ -146,7 +149,37 @@ def test_correction_is_told_beside_the_first_charge(lockpin, book, home):
 def test_hold_whose_parts_are_not_kept_is_said(lockpin, book):
     book("0.005", {Unit.INPUT: 1000}, hold="0.3")
 
-    assert "up to 24,096 tokens; its parts cannot be told from the row" in lockpin("prices", "explain").stdout
+    words = "a prompt of up to 20,000 tokens, 4,096 of output; these prices give another sum than was held"
+    assert words in lockpin("prices", "explain").stdout
+
+
+def test_hold_with_hosted_tools_shows_each_part(lockpin, book):
+    # 20,000 × $6.25/M, 5 × 200,000 × $6.25/M, 6 × 4,096 × $25/M and five searches at a cent.
+    book("0.005", {Unit.INPUT: 1000}, hold="7.0394", tokens=1_044_576, ceiling=TOOLS)
+
+    lines = lockpin("prices", "explain").stdout.splitlines()
+
+    assert [" ".join(line.split()) for line in lines[-8:]] == [
+        "hold: $7.0394",
+        "UNIT COUNT RATE AMOUNT",
+        "cache_write_5m 20,000 $6.25/M $0.1250",
+        "cache_write_5m (the window again, 5 × 200,000) 1,000,000 $6.25/M $6.2500",
+        "output 24,576 $25/M $0.6144",
+        "web_search 5 $0.01 each $0.0500",
+        "= $7.0394",
+        "every token at the dearest rate that may apply",
+    ]
+
+
+def test_hold_of_a_row_that_keeps_no_more_says_so(home, lockpin, book):
+    book("0.005", {Unit.INPUT: 1000}, hold="0.3")
+    connection = sqlite3.connect(home.ledger)
+    connection.execute("UPDATE rows SET data = NULL WHERE kind = 'hold'")
+    connection.commit()
+    connection.close()
+
+    words = "up to 24,096 tokens; its row is of a version that kept no more of how it came about"
+    assert words in lockpin("prices", "explain").stdout
 
 
 def test_call_in_flight_has_only_a_hold(lockpin, ledger):

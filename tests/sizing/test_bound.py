@@ -90,6 +90,13 @@ def parsed(**kw) -> Parsed:
     return Parsed(**{"model": "m", "streamed": False, "content": content(), "output_limit": 50, **kw})
 
 
+def test_a_ceiling_has_the_window_again_for_each_further_round_and_says_so():
+    once, thrice = ceiling(parsed(), Facts(), 50), ceiling(parsed(rounds=3), Facts(context_tokens=2_000), 50)
+
+    assert (once.prompt, once.refills, once.window) == (1_530, 0, 0)
+    assert (thrice.prompt, thrice.refills, thrice.window) == (1_530 + 2 * 2_000, 2, 2_000)
+
+
 def test_a_ceiling_multiplies_choices_and_adds_what_is_billed_beside_the_limit():
     units = frozenset({Unit.INPUT, Unit.CACHE_WRITE_30M})
     call = parsed(choices=3, extra_output=7, prompt_units=units, fees={Unit.WEB_SEARCH: 2})
