@@ -18,6 +18,7 @@ from lockpin_core.ledger.admin import SqliteAdmin, canonical_task
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
 from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.names import shown
 from lockpin_core.readers.finder import PREFIX_MIN, near
 
 _SHOWN = 3  # calls that an unclear beginning may name
@@ -84,6 +85,6 @@ def open_admin(config: Config) -> SqliteAdmin:
 def whoami() -> str:
     """Name the person at the keyboard, for the ledger's events."""
     try:
-        return getpass.getuser()
+        return shown(getpass.getuser())  # the environment says it
     except (OSError, KeyError):  # a user id without a name, as in containers
         return f"uid {os.getuid()}"

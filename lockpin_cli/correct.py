@@ -14,13 +14,12 @@ from lockpin_cli.output import plain
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.admin import canonical_reason
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.protocol import Corrected
 from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
 from lockpin_core.readers.statement import key_of
-
-REASON_MAX = 500  # characters
 
 app = new_app()
 
@@ -50,11 +49,10 @@ def correct(
 
 
 def _reason(text: str) -> str:
-    words = " ".join(text.split())
-    if not words or len(words) > REASON_MAX or not words.isprintable():
-        allowed = f"1 to {REASON_MAX} printable characters are allowed"
-        raise typer.BadParameter(f"{len(words)} characters; {allowed}", param_hint="--reason")
-    return words
+    try:
+        return canonical_reason(text)
+    except CommandError as error:
+        raise typer.BadParameter(str(error), param_hint="--reason") from None
 
 
 def _refuse_unheld(call: CallRow) -> None:

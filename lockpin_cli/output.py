@@ -161,7 +161,7 @@ def _show_csv(view: View) -> None:
 def _csv_cell(value: object) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else dumps(value)
+    return plain(value) if isinstance(value, str) else dumps(value)
 
 
 def _pad(cell: str, width: int, column: Column) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, config_path, new_app
+from lockpin_cli.output import plain
 from lockpin_core.clock import utc_now
 from lockpin_core.config_warnings import warnings
 from lockpin_core.prices import shipped_dir
@@ -31,6 +32,6 @@ def validate(
     table = price_table(loaded)
     found = warnings(loaded, table, Providers.load(shipped_dir()), at=utc_now())
     for warning in found:
-        print(f"warning: {warning}")
+        print(plain(f"warning: {warning}"))
     counted = {0: "no warnings", 1: "1 warning"}.get(len(found), f"{len(found)} warnings")
-    print(f"{loaded.file or 'no configuration file, so the defaults hold'}: ok, {counted}")
+    print(plain(f"{loaded.file or 'no configuration file, so the defaults hold'}: ok, {counted}"))

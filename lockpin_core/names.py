@@ -1,4 +1,7 @@
-"""How a task or a budget may be called: one rule for every place where somebody names one. Knows no place."""
+"""What people write into the ledger in words of their own: names of tasks and budgets, reasons, who they are.
+
+One rule for every place where somebody says one, so that no table, file or terminal is broken by it later.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import unicodedata
 
 NAME_MAX = 128
 ALLOWED = f"1 to {NAME_MAX} printable characters without a slash, and not . or .. alone"
+
+REASON_MAX = 500
+REASON_ALLOWED = f"1 to {REASON_MAX} printable characters"
 
 _DOTS = (".", "..")  # in a base URL these are no names: clients take them out of the path before they send it
 
@@ -17,3 +23,15 @@ def canonical(text: str) -> str | None:
     name = unicodedata.normalize("NFC", text).strip(" ")
     is_allowed = 1 <= len(name) <= NAME_MAX and name.isprintable() and "/" not in name and name not in _DOTS
     return name if is_allowed else None
+
+
+def reason(text: str) -> str | None:
+    """Give a reason as one line; None: it says nothing, or has what no terminal should be told."""
+    words = " ".join(text.split())
+    return words if 1 <= len(words) <= REASON_MAX and words.isprintable() else None
+
+
+def shown(text: str, longest: int = NAME_MAX) -> str:
+    """Give a text of which nothing is known as it may stand in a line: shortened, and escaped where it must be."""
+    cut = text if len(text) <= longest else f"{text[:longest]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)

@@ -21,7 +21,8 @@ from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInf
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import MOST, ZERO, Money
-from lockpin_core.names import ALLOWED, canonical
+from lockpin_core.names import ALLOWED, REASON_ALLOWED, canonical, shown
+from lockpin_core.names import reason as reason_of
 from lockpin_core.windows import Window, kind_text, named
 
 
@@ -157,8 +158,9 @@ class SqliteAdmin:
         if amount.nano < 0:
             raise CommandError(f'"{amount.exact()}" is no cost; an amount of zero or more is allowed')
         refuse_too_much(amount, amount)
+        words = canonical_reason(reason)
         with self._transaction() as books:
-            before, accounts, task = books.corrections.correct(call_id, amount, reason=reason, who=who)
+            before, accounts, task = books.corrections.correct(call_id, amount, reason=words, who=who)
             standings = books.balances.current(accounts, books.terms(task))
             return Corrected(call_id, before, amount, standings)
 
@@ -214,9 +216,15 @@ def canonical_task(name: str) -> str:
     """Give a task's name in its one form. Raises CommandError where no task may be called so."""
     found = canonical(name)
     if found is None:
-        shown = f"{name[:40]}…" if len(name) > 40 else name
-        printable = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
-        raise CommandError(f'task name "{printable}" is not allowed; {ALLOWED} are')
+        raise CommandError(f'task name "{shown(name, 40)}" is not allowed; {ALLOWED} are')
+    return found
+
+
+def canonical_reason(text: str) -> str:
+    """Give a reason as one line. Raises CommandError where it says nothing, or has what no terminal should be told."""
+    found = reason_of(text)
+    if found is None:
+        raise CommandError(f'reason "{shown(text, 40)}" of {len(text)} characters is not allowed; {REASON_ALLOWED} are')
     return found
 
 

@@ -14,7 +14,7 @@ from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
 )
-from lockpin_core.ledger.admin import canonical_task, refuse_too_much
+from lockpin_core.ledger.admin import canonical_reason, canonical_task, refuse_too_much
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -248,6 +248,7 @@ class MemoryLedger(MemoryBooks):
                 raise CommandError(f'call "{call_id}" was never held here, or is in flight')
             before = self._cost(call_id)
             refuse_too_much(amount, amount)
+            canonical_reason(reason)
             if before == amount:
                 raise CommandError(f'call "{call_id}" costs ${amount.exact()} already')
             standings = self._book(call_id, amount.nano - before.nano, 0, CORRECTED)

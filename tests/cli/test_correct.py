@@ -95,3 +95,11 @@ def test_corrections_are_in_the_receipt_with_reason_and_person(lockpin, ledger):
         {"at": "", "usd": "-0.02", "code": "corrected", "reason": "second", "who": "tester"},
     ]
     assert found["charged_usd"] == "0"
+
+
+def test_person_whose_name_no_terminal_should_be_told_is_escaped(lockpin, ledger):
+    done = lockpin("correct", "c2", "--usd", "0.02", "--reason", "x", LOGNAME="\x1b[31mred\n")
+
+    assert done.returncode == 0
+    (made,) = json.loads(lockpin("receipt", "c2").stdout)["corrections"]
+    assert made["who"] == r"\x1b[31mred\n"

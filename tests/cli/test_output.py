@@ -48,6 +48,12 @@ def test_csv_leaves_out_nulls_and_keeps_lists_as_json(capsys):
     assert capsys.readouterr().out == 'a,b\n,"[""x"",""y""]"\n'
 
 
+def test_csv_has_one_line_a_record_and_nothing_for_a_terminal_to_obey(capsys):
+    show(View([], [], [{"a": "x\x1b[31m\ny", "b": ["\x9b\x7f"]}], ["a", "b"]), Format.CSV)
+
+    assert capsys.readouterr().out == 'a,b\nx\\x1b[31m\\ny,"[""\\u009b\\u007f""]"\n'
+
+
 @pytest.mark.parametrize(("raw", "shown"), [("a\x1b[31m", "a\\x1b[31m"), ("a\nb", "a\\nb"), ("ü日", "ü日")])
 def test_what_does_not_print_is_escaped(raw, shown):
     assert plain(raw) == shown

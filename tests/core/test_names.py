@@ -1,6 +1,6 @@
 import pytest
 
-from lockpin_core.names import canonical
+from lockpin_core.names import canonical, reason, shown
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,18 @@ def test_name_is_itself(text):
 def test_name_is_one_in_every_spelling():
     assert canonical(" e\u0301 ") == canonical("\u00e9") == "\u00e9"
     assert canonical("e\u0301" * 128) == "\u00e9" * 128
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\x1b[31mred", "a\x00", "a\u202eb", "a\u200bb", "x" * 501])
+def test_reason_that_says_nothing_or_too_much_is_none(text):
+    assert reason(text) is None
+
+
+def test_reason_is_one_line():
+    assert reason("  by\r\n the\tinvoice\u2028no. 7 ") == "by the invoice no. 7"
+    assert reason("x" * 500) == "x" * 500
+
+
+def test_text_is_shown_shortened_and_without_what_a_terminal_would_obey():
+    assert shown("\x1b[31mä\u202e\n") == "\\x1b[31mä\\u202e\\n"
+    assert shown("abcdef", 3) == "abc…"

@@ -824,6 +824,13 @@ class LedgerContract:
             desk.ledger.define(rules(machine("100", name="cap")), "one.yaml").result(WAIT_S)
         assert [s.budget.limit for s in desk.admin.budgets() if s.budget.name == "cap"] == [money("1")]
 
+    @pytest.mark.parametrize("reason", ["", " ", "\x1b[31mred", "a\x00", "x" * 501])
+    def test_a_reason_that_no_terminal_should_be_told_is_refused(self, desk, reason):
+        hold(desk, "c1", "0.1")
+        settle(desk, "c1", "0.1")
+        with pytest.raises(CommandError, match="1 to 500 printable characters are"):
+            desk.admin.correct("c1", money("0.2"), reason=reason, who="ann")
+
     def test_amounts_too_large_to_add_up_are_refused(self, desk):
         desk.admin.raise_budget(machine("1"), "m", money("900000000"), who="ann")
         with pytest.raises(CommandError, match="too much"):
@@ -832,9 +839,8 @@ class LedgerContract:
         settle(desk, "c1", "0.1")
         with pytest.raises(CommandError, match="too much"):
             desk.admin.correct("c1", money("9000000000"), reason="no", who="ann")
-        above = money("1000000000.000000001")
         with pytest.raises(CommandError, match="too much"):
-            desk.admin.task_new("t", limit=above, window="day", who="ann")
+            desk.admin.task_new("t", limit=money("1000000000.000000001"), window="day", who="ann")
         with pytest.raises(CommandError, match="too much"):
             desk.admin.budget_set(machine("1000000000.000000001", name="cap"), who="ann")
         assert desk.admin.task_new("t", limit=money("1000000000"), window="day", who="ann").limit == money("1000000000")
