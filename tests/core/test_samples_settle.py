@@ -293,20 +293,58 @@ def test_a_body_cut_anywhere_is_charged_its_hold(sample: Sample):
             assert charge.amount == asked.call.quote.most
 
 
-def test_a_stream_in_one_array_cut_anywhere_is_charged_what_it_stated_at_least_and_its_hold_at_most():
+def test_every_stream_that_is_here_is_cut():
+    here = {path for folder in PLACES for path in (DATA / folder).glob("*.sse*") if ".expect." not in path.name}
+
+    assert {sample.path for sample in STREAMS} == here
+    assert {sample.folder for sample in STREAMS} == {*PLACES} - {"openai_embeddings", "gemini_embed"}
+    assert {name for name in LATER if ".sse" in name or ".eventstream" in name} == {
+        *("bedrock_converse_stream.eventstream.bin", "bedrock_converse_stream_no_metadata.eventstream.bin"),
+        *("bedrock_invoke_stream_anthropic.eventstream.bin", "bedrock_invoke_stream_cut.eventstream.bin"),
+        *("bedrock_invoke_stream_exception.eventstream.bin", "gemini_interactions_stream.sse", "image_stream.sse"),
+        *("speech_stream.sse", "transcription_stream.sse"),
+    }
+
+
+ARRAYS = [sample for sample in STREAMS if sample.folder in ("gemini", "code_assist")]
+
+
+@pytest.mark.parametrize("sample", ARRAYS, ids=by_name)
+def test_a_stream_in_one_array_cut_anywhere_is_charged_what_it_stated_at_least_and_its_hold_at_most(sample: Sample):
     """Gemini sends the events of a stream as one growing array where they were not asked for as events."""
-    sample = next(s for s in SAMPLES if s.name == "gemini_stream")
     asked = ask(sample)
     chunks = [json.dumps(event, indent=2).encode() for event in events(sample.body)]
     body = b"[" + b"\n,\r\n".join(chunks) + b"]"
-    scanner = asked.wire.scanner(streamed=False, asked=asked.parsed)
+    ends = {len(b"[" + b"\n,\r\n".join(chunks[:count])): count for count in range(1, len(chunks) + 1)}
+    scanner, least_usd = asked.wire.scanner(streamed=False, asked=asked.parsed), Fraction(0)
     for at in range(len(body) + 1):
+        if at in ends:
+            said = b"".join(b"data: " + json.dumps(json.loads(one)).encode() + b"\n\n" for one in chunks[: ends[at]])
+            least_usd = stated_usd(sample, asked.found.incoming, said)
         for outcome in ENDINGS:
             charge = settle(asked.call, scanner.result(), outcome, asked.tariff)
             assert isinstance(charge, Charge)
+            assert least_usd <= charge.amount.decimal()
             assert charge.amount <= asked.call.quote.most
         if at < len(body) - 1:
             assert charge.amount == asked.call.quote.most or at >= body.rindex(b"}")
         scanner.feed(body[at : at + 1])
 
-    assert charge.amount == up(usd(sample, asked.found.incoming))
+    assert charge.amount == (up(usd(sample, asked.found.incoming)) if sample.complete else asked.call.quote.most)
+
+
+def test_the_answer_to_a_poll_that_streams_is_settled_once_its_terminal_event_is_here():
+    """And not before: then the request is not known."""
+    for sample in STREAMS:
+        if sample.folder != "openai_responses":
+            continue
+        asked, body = ask(sample), sample.body
+        scanner = asked.wire.scanner(streamed=True)
+        for at in range(len(body) + 1):
+            reading = scanner.result()
+            charge = settle(asked.call, reading, DONE, asked.tariff)
+            assert isinstance(charge, Charge)
+            assert charge.amount <= asked.call.quote.most
+            assert not reading.complete or reading.terminal
+            scanner.feed(body[at : at + 1])
+        assert scanner.result().complete is sample.complete
