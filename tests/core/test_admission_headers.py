@@ -44,7 +44,10 @@ def refused(decision: object) -> str:
 
 @pytest.mark.parametrize("wire", ["gemini", "claude", "studio", "chat", "bedrock"])
 def test_without_any_of_them_a_call_is_admitted(wire: str):
-    assert isinstance(admit(wire, {"x-goog-user-project": "p", "x-amzn-trace-id": "t"}, "?alt=sse&key=k"), Admitted)
+    assert isinstance(
+        admit(wire, {"x-goog-user-project": "p", "x-gemini-api-client": "c", "x-amzn-trace-id": "t"}, "?alt=sse&key=k"),
+        Admitted,
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,8 @@ def test_without_any_of_them_a_call_is_admitted(wire: str):
         ("claude", CAPACITY),
         ("gemini", "x-vertex-ai-llm-anything"),
         ("gemini", "x-goog-service-tier"),
+        ("gemini", "x-gemini-service-tier"),
+        ("studio", "x-gemini-service-tier"),
         ("bedrock", "x-amzn-bedrock-service-tier"),
         ("bedrock", "x-amzn-bedrock-performanceconfig-latency"),
         ("bedrock", "x-amzn-bedrock-guardrailidentifier"),
