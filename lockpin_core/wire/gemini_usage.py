@@ -136,7 +136,7 @@ def _made_details(usage: dict[str, Any]) -> object:
 def _unexplained(details: object, total: int) -> int:
     """Count the tokens of a total that are of no stated modality; beside stated media, text is what is left over."""
     listed = [members(one) for one in details] if isinstance(details, list) else []
-    kinds = {one.get("modality") for one in listed if count(one.get("tokenCount"))}
+    kinds = {word(one.get("modality")) for one in listed if count(one.get("tokenCount"))}
     if kinds & {"AUDIO", "IMAGE", "VIDEO"} and "TEXT" not in kinds:
         return 0
     return max(0, total - sum(count(one.get("tokenCount")) for one in listed))

@@ -416,6 +416,15 @@ def test_a_whole_body_is_read_where_a_stream_was_asked_for():
     assert read(body, streamed=False).complete
 
 
+def test_a_modality_that_is_no_word_is_none():
+    details = [{"modality": {"a": 1}, "tokenCount": 3}, {"modality": ["AUDIO"], "tokenCount": 1}]
+    body = json.dumps(piece("a", "STOP") | usage(8, 9, promptTokensDetails=details)).encode()
+
+    found = read(body, streamed=False, asks=asked())
+
+    assert (found.complete, found.portions[0].usage) == (True, {Unit.INPUT: 8, Unit.OUTPUT: 9})
+
+
 def test_a_body_without_an_object_is_unreadable():
     assert not read(b"<html>", streamed=False, asks=ARRAY).readable
     assert not read(b"<html>", streamed=False).readable
