@@ -161,11 +161,15 @@ def set_budget(
     before = there.book.find(name) if is_made else None
     zone = there.book.rules.task_default.window.zone  # a proxy's, whatever folder the command is given in
     budget = budget_of(name, flags, timezone=zone, before=before)
-    why = never_matches(budget, price_table(loaded)) if budget.models or budget.providers else None
-    was = open_admin(loaded).budget_set(budget, who=whoami())
-    print(plain(f"{_changed(budget, was)}{_already(loaded, budget)}"))
+    _put(loaded, budget)
+
+
+def _put(config: Config, budget: Budget) -> None:
+    why = never_matches(budget, price_table(config)) if budget.models or budget.providers else None
+    was = open_admin(config).budget_set(budget, who=whoami())
+    print(plain(f"{_changed(budget, was)}{_already(config, budget)}"))
     if why is not None:
-        say(f'warning: budget "{name}" {why}')
+        say(f'warning: budget "{budget.name}" {why}')
 
 
 @app.command("rm")

@@ -47,7 +47,8 @@ async def _serve(told: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, master)
     if told.until_unused is not None:
-        users.await_last(*told.until_unused, lambda: loop.call_soon_threadsafe(_stop, master))
+        run, shared = told.until_unused
+        users.await_last(run, shared, lambda: loop.call_soon_threadsafe(_stop, master))
     await master.run()
 
 
