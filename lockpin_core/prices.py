@@ -51,7 +51,8 @@ def quote(
     """
     dated = model.prices_between(at, until or at + _LONGEST_CALL)
     tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
-    factor = times(_speed(model, terms.speed), largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
+    speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
+    factor = times(speed, largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
     return Money.from_pico(most + _fees(model, ceiling.fees))
 

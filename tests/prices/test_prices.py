@@ -233,6 +233,14 @@ def test_a_quote_takes_the_dearest_region_and_speed_that_may_be_billed(terms, ex
     assert most(shipped("claude-opus-5-5"), ceiling(1_000, 0), terms) == expected
 
 
+def test_a_quote_at_a_cheaper_speed_covers_the_standard_one():
+    slow = own({"input": "2", "output": "4", "speeds": {"slow": "0.5"}})
+
+    assert most(slow, ceiling(1_000, 1_000), Terms(speed="slow")) == "0.006"
+    assert dollars(slow, {I: 1_000, O: 1_000}, Terms(speed="slow")) == "0.003"
+    assert dollars(slow, {I: 1_000, O: 1_000}, Terms(speed="standard")) == "0.006"
+
+
 def test_case_22_a_quote_takes_the_price_that_begins_before_the_call_ends():
     model = own(
         {"prices": [{"input": "2"}, {"from": "2026-12-01", "input": "4"}, {"from": "2026-12-02", "input": "3"}]}
