@@ -1,16 +1,18 @@
 """Random histories of calls that wait, beside a slow model that knows SPEC's words on whose turn it is and no tables.
 
-One ledger or two on the same books: what one process frees is the other's too, in the order of all tickets. With a
+One ledger or several on the same books: what one process frees is the other's too, in the order of all tickets. With a
 clock that never steps to set, one of them may be stopped for a while: its waiters keep their tickets, and are passed.
 """
 
 import random
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
-from lockpin_core.clock import monotonic_s
+from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import Held, Short, Wait
 from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, rules
 
@@ -35,12 +37,17 @@ class Asked:
     future: object
     ledger: object
     short: set = field(default_factory=set)
+    lower: int | None = None  # what a smaller version may cost, to be tried in the end; None: there is none
 
     def is_protected(self, now):
         return now >= self.since + self.patience // 3
 
     def turns(self):
         return self.since + self.patience // 3, self.since + self.patience
+
+
+def lowered(asked, cents, standings):
+    return replace(asked, quote=replace(asked.quote, most=money(f"0.{cents:02}"), tokens=cents))
 
 
 class SetTicks:
@@ -58,8 +65,11 @@ class WaitingHistory:
     def __init__(self, desk, seed, ledgers=(), ticks=None):
         self.desk, self.dice = desk, random.Random(seed)
         self.ledgers, self.ticks = ledgers or (desk.ledger,), ticks
-        for ledger in ledgers:
-            ledger._writer._books.room.ticks = monotonic_s  # patience goes by the clock of the books here
+        for ledger in self.ledgers:
+            if not isinstance(
+                ledger, MemoryLedger
+            ):  # however long a step takes, patience goes by the books' clock here
+                ledger._writer._books.room.ticks = lambda: 0.0
         self.asleep, self.naps, self.passed = None, 0, 0
         self.weights = STEPS if ticks is None else STEPS | {"nap": NAP}
         self.now, self.count = 0, 0
@@ -118,18 +128,26 @@ class WaitingHistory:
                 continue
             short = self.short_on(one.on, one.cents, self.ahead_of(stayed))
             is_over = self.now >= one.since + one.patience
-            if short and (is_over or self.is_final(one.on, one.cents)):
-                short = self.short_on(one.on, one.cents, {})
-                if short:
-                    self.answers[one.name] = (one.future, "Short")
-                    continue
-            if short:
+            if not short:
+                self.go(one.name, one.future, one.on, one.cents)
+            elif is_over or self.is_final(one.on, one.cents):
+                self.end(one.name, one.future, one.on, one.cents, one.lower)
+            else:
                 one.short |= short
                 stayed.append(one)
-            else:
-                self.take(one.name, one.on, one.cents)
-                self.answers[one.name] = (one.future, "Held")
         self.waiting = stayed
+
+    def end(self, name, future, on, cents, lower):
+        """Try a call for the last time, out of turn, and then a smaller version."""
+        for most in (cents, lower):
+            if most is not None and not self.short_on(on, most, {}):
+                return self.go(name, future, on, most)
+        self.answers[name] = (future, "Short", 0)
+        return None
+
+    def go(self, name, future, on, cents):
+        self.take(name, on, cents)
+        self.answers[name] = (future, "Held", cents)
 
     def take(self, name, on, cents):
         self.open[name] = (on, cents, self.dice.choice(self.awake()))
@@ -166,15 +184,17 @@ class WaitingHistory:
         asked, on, cents, ledger = self.new()
         # No two end at one instant: who comes first is open between processes, where both take their last chance.
         patience = self.dice.choice((3, 30, 90)) * SECOND + 3 * self.count
-        future = ledger.hold(asked, RULES, None, Wait(timedelta(microseconds=patience)))
+        # Nor is a smaller version tried where another process may have a turn at that instant.
+        lower = cents // 2 if len(self.ledgers) == 1 and self.dice.random() < 0.3 else None
+        smaller = None if lower is None else partial(lowered, asked, lower)
+        future = ledger.hold(asked, RULES, smaller, Wait(timedelta(microseconds=patience)))
         short = self.short_on(on, cents, self.ahead_of(self.waiting))
         if not short:
-            self.take(asked.id, on, cents)
-            self.answers[asked.id] = (future, "Held")
+            self.go(asked.id, future, on, cents)
         elif self.is_final(on, cents):
-            self.answers[asked.id] = (future, "Short")
+            self.end(asked.id, future, on, cents, lower)
         else:
-            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, ledger, short))
+            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, ledger, short, lower))
             self.settled()
 
     def pick(self):
@@ -234,8 +254,21 @@ class WaitingHistory:
         self.asleep, self.naps = self.dice.choice(self.ledgers), self.naps + 1
         self.asleep._writer._is_somebodys_turn = lambda: False  # it does nothing by itself from here on
         self.asleep.look_after().result(WAIT_S)  # what it had begun is done
-        self.ticks.now_s += 60
+        for _ in range(4):  # the others show that they are awake, and see that one does not
+            self.ticks.now_s += 1
+            self.until_awake_have_beaten()
         return self.settled()
+
+    def until_awake_have_beaten(self):
+        for ledger in {one.ledger for one in self.waiting} - {self.asleep}:
+            lock, end = ledger._liveness.folder / ledger.writer_id, time.monotonic() + WAIT_S
+            # Whoever stood behind the one that is stopped may go already.
+            while lock.stat().st_mtime < self.ticks.now_s and self.still_waits(ledger):
+                assert time.monotonic() < end, "a writer whose calls wait shows nothing"
+                time.sleep(0.002)
+
+    def still_waits(self, ledger):
+        return any(one.ledger is ledger and not one.future.done() for one in self.waiting)
 
     def wake(self):
         if self.asleep is not None:
@@ -245,7 +278,7 @@ class WaitingHistory:
 
     def settled(self):
         """Let every ledger see what the others have done, until none has anything to do any more."""
-        for _ in range(2 * len(self.ledgers)):
+        for _ in range(min(4, 2 * len(self.ledgers))):
             for ledger in self.awake():
                 done = ledger.look_after()
                 if done is not None:
@@ -253,9 +286,11 @@ class WaitingHistory:
 
     def compare(self):
         self.settled()
-        for name, (future, kind) in self.answers.items():
+        for name, (future, kind, cents) in self.answers.items():
             assert future.done(), (name, kind)
-            assert type(future.result()).__name__ == kind, (name, kind, future.result())
+            found = future.result()
+            assert type(found).__name__ == kind, (name, kind, found)
+            assert kind == "Short" or found.call.quote.most.nano == cents * CENT, (name, cents, found)
         self.answers.clear()
         for one in self.waiting:
             assert not one.future.done(), (one.name, one.future.result())
