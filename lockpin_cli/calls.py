@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.inputs import instant, load_config
 from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, TaskOption, new_app
@@ -36,12 +37,18 @@ def calls(
     task: TaskOption = None,
     since: SinceOption = None,
     model: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Only calls that asked for such a model, or got it.")
+        str | None,
+        typer.Option(
+            metavar="GLOB", help="Only calls that asked for such a model, or got it.", autocompletion=completion.models
+        ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=LIMIT_MAX, help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere."
+            min=1,
+            max=LIMIT_MAX,
+            metavar="N",
+            help=f"How many, newest first; else {_TABLE_ROWS} in a table, all elsewhere.",
         ),
     ] = None,
     form: FormatOption = Format.TABLE,

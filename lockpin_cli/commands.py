@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+_WHOLE = 1000  # characters: no first sentence is cut
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
 
@@ -31,6 +32,14 @@ class Group(TyperGroup):
         """Give the flags, that of the help among them."""
         return _hastened(super().get_params(ctx))
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, of each the whole first sentence."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each is not None]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
 
 class App(typer.Typer):
     """An app whose commands are of the class above unless they name another."""
@@ -46,7 +55,13 @@ def _hastened(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if "process_value" not in vars(parameter) and hasattr(parameter, "type_descriptor"):
             parameter.process_value = functools.partial(_value, parameter, parameter.process_value)
+            if parameter.param_type_name == "argument":
+                parameter.display_type = _no_type  # its name says what it is
     return parameters
+
+
+def _no_type(ctx: Any) -> str:
+    return ""
 
 
 def _value(parameter: Any, slowly: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:

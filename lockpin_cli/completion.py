@@ -1,12 +1,17 @@
-"""What a shell offers while a command is typed: names of tasks and budgets. Silent where there is no ledger."""
+"""What a shell offers while a command is typed: tasks, budgets, models. Silent where there is none or a fault."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from lockpin_core.errors import LockpinError
+
+if TYPE_CHECKING:
+    from lockpin_core.config import Config
 
 _MOST = 200  # names that are offered
 
@@ -26,17 +31,68 @@ def budgets_and_tasks(context: typer.Context, incomplete: str) -> list[str]:
     return [*budgets(context, incomplete), *tasks(context, incomplete)]
 
 
+def models(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the models that were called and begin so."""
+    return _names(context, incomplete, lambda reader: reader.models())
+
+
+def priced(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the models that have a price and begin so, by name or as "provider/name"."""
+    return _prices(context, incomplete, lambda table: _both(table.names()))
+
+
+def sellers(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the providers with prices that begin so."""
+    return _prices(context, incomplete, lambda table: {name for name, _ in table.names() if name})
+
+
+def limits(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer what may have another limit, up to its amount."""
+    return [] if "=" in incomplete else [f"{name}=" for name in budgets_and_tasks(context, incomplete)]
+
+
+def swaps(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer a model that was called, and behind the sign one with a price."""
+    asked, equals, other = incomplete.partition("=")
+    if not equals:
+        return [f"{name}=" for name in models(context, asked)]
+    return [f"{asked}={name}" for name in priced(context, other)]
+
+
+def _both(names: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for provider, name in names:
+        yield name
+        if provider:
+            yield f"{provider}/{name}"
+
+
 def _names(context: typer.Context, incomplete: str, read: Any) -> list[str]:
     # All this is only needed when a key is pressed.
-    from lockpin_cli.inputs import load_config
     from lockpin_cli.presence import is_there
     from lockpin_core.ledger.reader import LedgerReader
 
-    try:
-        config = load_config(context, context.params.get("config"))
-        if not is_there(config.ledger):
-            return []
-        with LedgerReader(config.ledger) as reader:
-            return [name for name in read(reader) if name.startswith(incomplete)][:_MOST]
-    except (LockpinError, OSError):
-        return []
+    with _silent():
+        config = _config(context)
+        if is_there(config.ledger):
+            with LedgerReader(config.ledger) as reader:
+                return [name for name in read(reader) if name.startswith(incomplete)][:_MOST]
+    return []
+
+
+def _prices(context: typer.Context, incomplete: str, read: Any) -> list[str]:
+    from lockpin_cli.inputs import price_table
+
+    with _silent():
+        names = {name for name in read(price_table(_config(context))) if name.startswith(incomplete)}
+        return sorted(names)[:_MOST]
+    return []
+
+
+def _config(context: typer.Context) -> Config:
+    from lockpin_cli.inputs import load_config
+
+    return load_config(context, context.params.get("config"))
+
+
+def _silent() -> contextlib.suppress:
+    return contextlib.suppress(LockpinError, OSError)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
 from lockpin_cli.explain import explain
 from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, new_app
@@ -46,8 +47,14 @@ _FIELDS = (
 @app.command("list")
 def list_prices(
     context: typer.Context,
-    provider: Annotated[str | None, typer.Option(help="Only this provider's models.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="GLOB", help="Only models whose name matches.")] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this provider's models.", autocompletion=completion.sellers),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="Only models whose name matches.", autocompletion=completion.priced),
+    ] = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
@@ -66,7 +73,12 @@ def list_prices(
 @app.command("show")
 def show_model(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name, or PROVIDER/NAME where several sell it.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A name, or PROVIDER/NAME where several sell it.", autocompletion=completion.priced
+        ),
+    ],
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:

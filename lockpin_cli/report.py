@@ -54,7 +54,10 @@ def report(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=LIMIT_MAX, help=f"How many, dearest first; else {_TABLE_ROWS} in a table, all elsewhere."
+            min=1,
+            max=LIMIT_MAX,
+            metavar="N",
+            help=f"How many, dearest first; else {_TABLE_ROWS} in a table, all elsewhere.",
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
@@ -75,11 +78,10 @@ def report(
     if plot:
         most = -1 if by is Group.DAY else limit or _BARS  # a day that is left out would look like one without spend
     found = _read(_config(context, config, timezone), by.value, start, now, most)
-    cut = limit is None and len(found.rows) == most
     if plot and found.total.spent:
-        _draw(found, cut=cut)
+        _draw(found)
     else:
-        show(_view(found, form, cut=cut), form)
+        show(_view(found, form), form)
 
 
 def _config(context: typer.Context, own: Path | None, zone: str | None) -> Config:
@@ -96,18 +98,19 @@ def _read(config: Config, by: str, since: datetime | None, now: datetime, limit:
         return Report(since, now, by, [], NOTHING, [], str(ledger))
     with LedgerReader(ledger) as reader, reader.at_once():
         rows = ordered(reader.totals(by, since=since, zone=config.timezone, limit=limit), by)
-        return Report(since, now, by, rows, reader.total(since=since), reader.open_holds(), str(ledger))
+        left_out = reader.count(by, since=since, zone=config.timezone) - limit if len(rows) == limit else 0
+        return Report(since, now, by, rows, reader.total(since=since), reader.open_holds(), str(ledger), left_out)
 
 
-def _view(report: Report, form: Format, *, cut: bool) -> View:
+def _view(report: Report, form: Format) -> View:
     if form is Format.TABLE:
-        return _table(report, cut=cut)
+        return _table(report)
     if form is Format.JSON:
         return View((), (), (), FIELDS, document(report))
     return View((), (), map(record, report.rows), FIELDS)
 
 
-def _table(report: Report, *, cut: bool) -> View:
+def _table(report: Report) -> View:
     spent, estimated = (
         aligned([*(getattr(row, name) for row in report.rows), getattr(report.total, name)], up=True)
         for name in ("spent", "estimated")
@@ -118,23 +121,26 @@ def _table(report: Report, *, cut: bool) -> View:
     columns = [Column(report.by.upper()), *(Column(title, right=True, spare=spare) for title, spare in titles)]
     return View(
         columns, cells[:-1], (), FIELDS, foot=["TOTAL", *cells[-1][1:]],
-        notes=[*_cut(report, cut=cut), *_notes(report)],
+        notes=[*_cut(report), *_notes(report)],
         empty=f"no calls {'since then ' if report.since else 'yet '}in {report.ledger}",
     )  # fmt: skip
 
 
-def _draw(report: Report, *, cut: bool) -> None:
+def _draw(report: Report) -> None:
     from lockpin_cli import plots  # slow to import
 
     spent = [(row.key or "-", row.spent) for row in report.rows]
     print(plots.days(spent) if report.by == Group.DAY else plots.bars(spent))
     total = f"spent: {said(report.total.spent)} in {report.total.calls:,} call{'s' if report.total.calls != 1 else ''}"
-    for note in [total, *_cut(report, cut=cut), *_notes(report)]:
+    for note in [total, *_cut(report), *_notes(report)]:
         print(note)
 
 
-def _cut(report: Report, *, cut: bool) -> list[str]:
-    return [f"the dearest {len(report.rows):,}; --limit shows more"] if cut else []
+def _cut(report: Report) -> list[str]:
+    if not report.left_out:
+        return []
+    rows = f"{report.left_out:,} more row{'s' if report.left_out > 1 else ''}"
+    return [f"the dearest {len(report.rows):,}; {rows} in the total, --limit shows more"]
 
 
 def _notes(report: Report) -> list[str]:

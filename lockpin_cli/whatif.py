@@ -10,16 +10,19 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli import completion
+from lockpin_cli.changes import stranger
 from lockpin_cli.inputs import amount, instant, load_config, price_table
 from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, show
 from lockpin_cli.presence import is_there
-from lockpin_cli.rules import known
+from lockpin_cli.rules import Known, known, one_form
 from lockpin_core import clock
 from lockpin_core.budgets import Budget
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.accounts import own_budget
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import Money
@@ -53,10 +56,20 @@ def whatif(
         str | None, typer.Option(metavar="USD", help="A budget for every task, in all; other limits are not looked at.")
     ] = None,
     limit: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=USD", help="Another limit for a budget in force; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=USD",
+            help="Another limit for a budget in force, or for a task; may be repeated.",
+            autocompletion=completion.limits,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="A=B", help="Calls of model A, a name or a glob, at the prices of model B.")
+        str | None,
+        typer.Option(
+            metavar="A=B",
+            help="Calls of model A, a name or a glob, at the prices of model B.",
+            autocompletion=completion.swaps,
+        ),
     ] = None,
     task: TaskOption = None,
     since: SinceOption = None,
@@ -67,7 +80,7 @@ def whatif(
 
     Example: lockpin whatif --task-budget 5 --since 30d
 
-    Example: lockpin whatif --limit daily=10
+    Example: lockpin whatif --limit daily=10 --limit fix-login=2
 
     Example: lockpin whatif --model 'claude-opus-*=claude-sonnet-5-5'
     """
@@ -86,9 +99,10 @@ def whatif(
         rows = past.reprice(_calls(loaded, start, task), lambda call: _is_called(call, sides[0]), other)
         show(_model_view(rows, start), form)
         return
-    limits = [*_of_tasks(budget), *_changed(loaded, [(name, amount(usd, "--limit")) for name, usd in pairs])]
+    changed, tasks = _changed(loaded, [(name, amount(usd, "--limit")) for name, usd in pairs])
     taken = (past.past_of(call) for call in _calls(loaded, start, task))
-    found = past.replay((call for call in taken if call is not None), limits, clock.instant)
+    limits = [*_of_tasks(budget), *changed]
+    found = past.replay((call for call in taken if call is not None), limits, clock.instant, tasks)
     show(_limit_view(found, start), form)
 
 
@@ -110,17 +124,36 @@ def _of_tasks(limit: Money | None) -> list[Budget]:
     return [] if limit is None else [Budget("task", "task", Window("lifetime"), limit, enforce=True, own=True)]
 
 
-def _changed(config: Config, limits: Sequence[tuple[str, Money]]) -> list[Budget]:
-    """Give the budgets in force with other limits. Raises CommandError where there is none of a name."""
-    book = known(config).book if limits else None
+def _changed(config: Config, limits: Sequence[tuple[str, Money]]) -> tuple[list[Budget], dict[str, Budget]]:
+    """Give the budgets in force with other limits, and those of single tasks. Raises CommandError for another name."""
     changed: list[Budget] = []
+    tasks: dict[str, Budget] = {}
+    there = known(config) if limits else None
     for name, limit in limits:
-        found = None if book is None else book.find(name)
-        if book is None or found is None:
-            names = ", ".join(book.names()) if book is not None else ""
-            raise CommandError(f'no budget "{name}"; there are {names}')
-        changed.append(replace(found, limit=limit, enforce=True))
-    return changed
+        assert there is not None, "read where it is needed"
+        budget, task = there.book.find(one_form(name)), _task(config, there, name)
+        if budget is not None and task in there.limited():
+            raise typer.BadParameter(
+                f'"{name}" is a budget and a task; task:{name} means the task', param_hint="--limit"
+            )
+        if budget is not None:
+            changed.append(replace(budget, limit=limit, enforce=True))
+        elif task is None:
+            raise CommandError(f'no budget and no task "{name}"; there are {", ".join(there.book.names())}')
+        elif task in tasks:
+            raise typer.BadParameter(f'task "{task}" has two limits; one is allowed', param_hint="--limit")
+        else:
+            own = own_budget(there.book.rules.task_default, there.tasks.get(task))
+            tasks[task] = replace(own, limit=limit, limit_tokens=None, enforce=True)
+    return changed, tasks
+
+
+def _task(config: Config, there: Known, name: str) -> str | None:
+    """Find the task that "fix-login" or "task:fix-login" names; None: there is none."""
+    for task in (one_form(name), one_form(name.removeprefix("task:"))):
+        if is_there(config.ledger) and (task in there.tasks or not stranger(config, "task", task)):
+            return task
+    return None
 
 
 def _model(config: Config, name: str) -> Model:

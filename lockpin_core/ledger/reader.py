@@ -120,6 +120,11 @@ class LedgerReader:
         with self._snapshot():
             return summaries.totals(self._connection, by, _period(since, until, task), zone=zone, limit=limit)
 
+    def count(self, by: str, *, since: datetime | None = None, zone: str = "UTC") -> int:
+        """Count the keys that `totals` has."""
+        with self._snapshot():
+            return summaries.count(self._connection, by, _period(since, None, None), zone=zone)
+
     def total(self, *, since: datetime | None = None, until: datetime | None = None, task: str | None = None) -> Total:
         """Add up all calls of a time."""
         with self._snapshot():
@@ -139,6 +144,11 @@ class LedgerReader:
     def tasks(self) -> list[str]:
         """List every task that was made or used, also by calls that were all refused."""
         rows = self._rows("SELECT name FROM tasks UNION SELECT task FROM facets ORDER BY 1")
+        return [row[0] for row in rows if row[0]]
+
+    def models(self) -> list[str]:
+        """List every model that was called, as it was sent."""
+        rows = self._rows("SELECT DISTINCT model FROM facets ORDER BY 1")
         return [row[0] for row in rows if row[0]]
 
     def machines(self) -> list[str]:

@@ -120,6 +120,13 @@ def totals(
     return [_total(key or None, sums) for key, *sums in _sums(connection, by, period, limit)]
 
 
+def count(connection: sqlite3.Connection, by: str, period: Period, *, zone: str = "UTC") -> int:
+    """Count the keys that `totals` has."""
+    if by in ("day", "tag"):
+        return len(totals(connection, by, period, zone=zone))
+    return len(_sums(connection, by, period, -1))
+
+
 def total(connection: sqlite3.Connection, period: Period) -> Total:
     """Add up all calls of a time."""
     ((_, *sums),) = _sums(connection, "", period, -1)

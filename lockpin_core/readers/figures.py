@@ -30,8 +30,8 @@ def said(amount: Money) -> str:
 def aligned(amounts: Sequence[Money | None], *, up: bool) -> list[str]:
     """Write a column of amounts with their decimal points below each other; None is a dash.
 
-    What is spent or held is rounded `up`, a limit down. Cents, and what of four decimals an amount below a dollar
-    needs; more only where a nonzero amount would stand as zero.
+    What is spent or held is rounded `up`, a limit down; of a difference `up` shows more rise and less saving. Cents,
+    and what of four decimals an amount below a dollar needs; more only where a nonzero amount would stand as zero.
     """
     places = max((_shown_places(amount) for amount in amounts if amount is not None), default=_CENTS)
     return ["-" if amount is None else _text(amount, places, up=up) for amount in amounts]

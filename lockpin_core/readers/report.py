@@ -32,6 +32,7 @@ class Report:
     total: Total
     open_holds: Sequence[OpenHold]
     ledger: str
+    left_out: int = 0  # rows beyond those here; `total` counts them too
 
     def held(self) -> Money:
         """Add up what calls in flight hold now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -79,13 +79,19 @@ def past_of(call: CallRow) -> Past | None:
     )  # fmt: skip
 
 
-def replay(calls: Iterable[Past], limits: Sequence[Budget], instant: Callable[[int], datetime]) -> Replay:
+def replay(
+    calls: Iterable[Past],
+    limits: Sequence[Budget],
+    instant: Callable[[int], datetime],
+    tasks: Mapping[str, Budget] | None = None,
+) -> Replay:
     """Run the calls in the order of their instants against limits in dollars, as the ledger would.
 
     A call is refused where spent + held + its own hold passes a limit that it is charged to; it then holds nothing
-    anywhere. `instant` turns microseconds into a time.
+    anywhere. `instant` turns microseconds into a time. `tasks` are budgets of single tasks, in place of the one that
+    tasks have without them.
     """
-    run = _Run(limits, instant)
+    run = _Run(limits, instant, tasks or {})
     past = sorted(calls, key=lambda call: (call.at, call.id))
     # What ends in the same microsecond makes room for what begins in it.
     ends = [(call.ended, False, call) for call in past if call.ended is not None]
@@ -113,6 +119,7 @@ class _Account:
 class _Run:
     limits: Sequence[Budget]
     instant: Callable[[int], datetime]
+    tasks: Mapping[str, Budget]
     accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
     seats: dict[str, list[tuple[Budget, _Account]]] = field(default_factory=dict)  # by call: where it holds
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
@@ -120,7 +127,7 @@ class _Run:
 
     def hold(self, call: Past) -> None:
         """Admit a call or refuse it."""
-        seats = [(budget, self._account(budget, call)) for budget in self.limits if _is_of(budget, call)]
+        seats = [(budget, self._account(budget, call)) for budget in self._limits(call) if _is_of(budget, call)]
         short = [budget for budget, account in seats if not _fits(budget, account, call)]
         for budget, _ in seats:
             outcome = self._outcome(budget, call)
@@ -144,6 +151,10 @@ class _Run:
             account.spent += call.charged
             if budget.window.kind == "rolling" and call.charged:
                 heapq.heappush(account.leaving, (leaves_at(call.at, budget.window.period_ms), call.charged))
+
+    def _limits(self, call: Past) -> Sequence[Budget]:
+        own = self.tasks.get(call.task)
+        return self.limits if own is None else [*(budget for budget in self.limits if not budget.own), own]
 
     def _account(self, budget: Budget, call: Past) -> _Account:
         """Find the account of a call's window, with what has left a rolling one taken off."""

@@ -62,6 +62,12 @@ def environment_of(home: Home, **extra: str) -> dict[str, str]:
 
 
 @pytest.fixture
+def surroundings(home: Home) -> dict[str, str]:
+    """The environment of a command in that home."""
+    return environment_of(home)
+
+
+@pytest.fixture
 def terminal(home: Home) -> Callable[..., str]:
     """Run `lockpin WORDS…` with its standard output on a terminal, and give what that shows, escapes and all."""
 

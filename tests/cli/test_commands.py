@@ -1,12 +1,14 @@
 """How typed values are read: those of the quick way are those that typer itself would give."""
 
 import enum
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
 
+from lockpin_cli import main
 from lockpin_cli.options import new_app
 
 
@@ -102,3 +104,22 @@ def test_file_that_may_not_be_read_is_refused_as_by_typer(tmp_path):
             quickly("--file", str(file))
     else:
         assert quickly("--file", str(file))["file"] == file  # root may read all
+
+
+def every_command() -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = [("lockpin", typer.main.get_command(main.app))]
+    for name, command in found:
+        if hasattr(command, "list_commands"):
+            context = typer.Context(command, info_name=name)
+            found += [(f"{name} {each}", command.get_command(context, each)) for each in command.list_commands(context)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), every_command(), ids=lambda each: each if isinstance(each, str) else "")
+def test_help_says_what_a_value_is_and_cuts_nothing(name, command):
+    context = typer.Context(command, info_name=name)
+
+    words = command.get_help(context)
+
+    assert not re.search(r"<(str|int|float|path|file|list|int range)\b", words), words
+    assert "..." not in words.replace("[ARGS]...", "").replace("{COMMAND}...", ""), words

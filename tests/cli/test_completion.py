@@ -1,5 +1,8 @@
 """What a shell offers: asked as its own script asks."""
 
+import subprocess
+import sys
+
 import pytest
 
 NAMES = {"daily", "task"}
@@ -43,6 +46,60 @@ def test_budgets_are_offered(offered, ledger, lockpin):
     assert offered("budget", "rm", "sp") == ["sprint"]
     assert offered("budget", "status", "--budget", "sp") == ["sprint"]
     assert offered("budget", "raise", "f") == ["fix"]
+
+
+def test_models_are_offered(offered, ledger):
+    assert offered("calls", "--model", "") == ["claude-opus-4-5", "gpt-x"]
+    assert offered("calls", "--model", "g") == ["gpt-x"]
+    assert "claude-opus-4-5" in offered("prices", "show", "claude-opus-4")
+    assert "anthropic/claude-opus-4-5" in offered("prices", "show", "anthropic/claude-opus")
+    assert offered("prices", "list", "--provider", "anth") == ["anthropic"]
+
+
+def test_limits_and_models_of_whatif_are_offered_up_to_their_sign_and_behind_it(offered, ledger):
+    assert offered("whatif", "--limit", "d") == ["daily=", "doc="]
+    assert offered("whatif", "--model", "g") == ["gpt-x="]
+    assert "gpt-x=claude-opus-4-5" in offered("whatif", "--model", "gpt-x=claude-opus-4")
+
+
+@pytest.mark.parametrize("damage", ["none", "empty", "garbage", "folder"])
+def test_whatever_the_ledger_is_nothing_is_said(offered, home, damage):
+    home.ledger.parent.mkdir(parents=True)
+    if damage == "folder":
+        home.ledger.mkdir()
+    elif damage != "none":
+        home.ledger.write_bytes(b"" if damage == "empty" else b"no ledger" * 1000)
+
+    for words in (("calls", "--task", ""), ("calls", "--model", ""), ("budget", "status", "--budget", "")):
+        assert offered(*words) == []
+
+
+def test_bash_completes_by_the_script_that_is_shown(lockpin, home, ledger, surroundings):
+    script = lockpin(_LOCKPIN_COMPLETE="source_bash").stdout
+    command = home.path / "bin" / "lockpin"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lockpin_cli.main "$@"\n')
+    command.chmod(0o755)
+    environment = surroundings | {"PATH": f"{command.parent}:{surroundings['PATH']}"}
+
+    def typed(*words: str) -> list[str]:
+        listed = " ".join(f'"{word}"' for word in words)
+        asked = f"COMP_WORDS=(lockpin {listed}); COMP_CWORD={len(words)}; {_function(script)} lockpin"
+        lines = f'{script}\n{asked}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(
+            ["bash", "-c", lines], env=environment, cwd=home.path, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    assert typed("re") == ["report", "receipt"]
+    assert typed("report", "--by", "m") == ["model"]
+    assert typed("calls", "--task", "") == ["doc", "fix"]
+    assert typed("calls", "--model", "g") == ["gpt-x"]
+
+
+def _function(script: str) -> str:
+    return next(line.partition("(")[0].strip() for line in script.splitlines() if "()" in line)
 
 
 def test_nothing_is_offered_and_nothing_said_without_a_ledger_or_with_a_bad_file(offered, home):

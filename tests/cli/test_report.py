@@ -151,6 +151,17 @@ def test_limit_shows_the_dearest_and_the_total_of_all(lockpin, ledger):
     assert [row["key"] for row in report["rows"]] == ["fix"]
     assert report["total"]["calls"] == 4
     assert [line.split()[0] for line in lines[:3]] == ["TASK", "fix", "TOTAL"]
+    assert lines[2].split()[1] == "4"
+    assert lines[3] == "the dearest 1; 1 more row in the total, --limit shows more"
+    assert not [line for line in lockpin("report", "--limit", "2").stdout.splitlines() if "more row" in line]
+
+
+@pytest.mark.parametrize(("by", "more"), [("model", 1), ("tag", 2), ("client", 1), ("day", 0)])
+def test_rows_beyond_the_limit_are_counted_by_any_key(lockpin, ledger, by, more):
+    # Two models, two clients, one day; "team=web", "run=7" and no tag.
+    shown = lockpin("report", "--by", by, "--limit", "1", "--since", "2d").stdout
+
+    assert (f"; {more} more row" in shown) == (more > 0)
 
 
 def test_corrected_call_counts_as_what_it_costs(lockpin, home, ledger):

@@ -55,3 +55,38 @@ def test_two_limits_for_one_budget_are_wrong_use(lockpin):
 
     assert done.returncode == 2
     assert '"daily" has two limits; one is allowed' in done.stderr
+
+
+def test_another_limit_of_one_task_leaves_the_others_alone(lockpin, ledger):
+    # c1 held 0.50 and cost 0.0214, so that 0.51 have no room for the 0.50 of c2.
+    for name in ("fix", "task:fix"):
+        told = json.loads(lockpin("whatif", "--limit", f"{name}=0.51", "--format", "json").stdout)
+        assert [(row["budget"], row["key"], row["calls"], row["refused"]) for row in told["rows"]] == [
+            ("task", "task:fix", 2, 1)
+        ]
+        assert (told["total"]["calls"], told["refused"]) == (4, ["c2"])
+
+
+def test_limit_of_a_task_is_in_place_of_that_of_every_task(lockpin, ledger):
+    words = ("whatif", "--task-budget", "0.51", "--limit", "doc=3", "--format", "json")
+
+    rows = json.loads(lockpin(*words).stdout)["rows"]
+
+    assert [(row["key"], row["limit_usd"], row["refused"]) for row in rows] == [
+        ("task:fix", 0.51, 1),
+        ("task:doc", 3, 0),
+    ]
+
+
+def test_name_that_is_neither_and_one_that_is_both_are_told(lockpin, ledger):
+    lockpin("task", "new", "daily", "--budget", "1")
+
+    nobody = lockpin("whatif", "--limit", "nobody=1")
+    both = lockpin("whatif", "--limit", "daily=1")
+    task = lockpin("whatif", "--limit", "task:daily=1")
+    twice = lockpin("whatif", "--limit", "fix=1", "--limit", "task:fix=2")
+
+    assert (nobody.returncode, nobody.stderr) == (1, 'lockpin: no budget and no task "nobody"; there are daily, task\n')
+    assert (both.returncode, task.returncode, twice.returncode) == (2, 0, 2)
+    assert '"daily" is a budget and a task; task:daily means the task' in both.stderr
+    assert 'task "fix" has two limits; one is allowed' in twice.stderr

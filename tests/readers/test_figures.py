@@ -26,6 +26,7 @@ def test_sentences_have_cents_at_least(usd, text):
     ("usd", "up", "texts"),
     [
         (["12", None, "0.0214"], True, ["$12.0000", "-", "$0.0214"]),
+        (["-1.239", "1.231"], True, ["-$1.23", "$1.24"]),  # a saving is never shown larger than it is
         (["3", "12.5"], True, ["$3.00", "$12.50"]),
         (["3.456789", "12"], True, ["$3.46", "$12.00"]),
         (["3.456789", "12"], False, ["$3.45", "$12.00"]),

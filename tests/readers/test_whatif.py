@@ -163,3 +163,19 @@ def test_row_of_the_ledger_becomes_what_a_replay_needs():
     )  # fmt: skip
     assert past_of(replace(ROW, state="open", charged=None, ended_at=None)).ended is None
     assert past_of(replace(ROW, held=None)) is None
+
+
+def test_budget_of_one_task_is_in_place_of_the_tasks_own():
+    every, one = (
+        Budget("task", "task", Window("lifetime"), Money.parse(d), enforce=True, own=True) for d in ("1", "2")
+    )
+    calls = [call(n, "0.90", "0.80", task=task) for n, task in enumerate(("fix", "doc", "fix", "doc", "fix"))]
+
+    found = replay(calls, [every], clock.instant, {"fix": one})
+
+    # doc: 0.80 + 0.90 > 1. fix: 0.80 + 0.90 <= 2, and 1.60 + 0.90 > 2.
+    assert found.refused == ["c3", "c4"]
+    assert [(o.subject, o.budget.limit) for o in found.outcomes] == [
+        ("doc", Money.parse("1")),
+        ("fix", Money.parse("2")),
+    ]
