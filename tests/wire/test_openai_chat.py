@@ -128,12 +128,19 @@ def test_malformed_request_is_a_bad_request(fields: dict):
     assert refused(**fields).code == "bad_request"
 
 
-@pytest.mark.parametrize("depth", [450, 100_000])
-def test_nesting_that_no_walk_survives_is_a_bad_request(depth: int):
-    deep = b'{"model":"m","messages":[{"reasoning_details":' + b"[" * depth * 3 + b"]" * depth * 3 + b"}]}"
+def nested(field: str, depth: int) -> bytes:
+    return b'{"model":"m","messages":[{"%b":' % field.encode() + b"[" * depth + b"]" * depth + b"}]}"
 
+
+@pytest.mark.parametrize(("field", "depth"), [("remarks", 1350), ("remarks", 300_000), ("reasoning_details", 300_000)])
+def test_nesting_that_no_walk_survives_is_a_bad_request(field: str, depth: int):
     with pytest.raises(WireError, match="nested too deeply"):
-        WIRE.parse(request(deep))
+        WIRE.parse(request(nested(field, depth)))
+
+
+def test_nesting_that_is_walked_is_counted_bracket_by_bracket():
+    """Deeper than Python calls may be nested; a bracket is a byte, and a token at most."""
+    assert WIRE.parse(request(nested("reasoning_details", 1350))).content.text_bytes >= 2 * 1350
 
 
 @pytest.mark.parametrize(
