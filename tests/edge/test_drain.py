@@ -462,11 +462,14 @@ def test_a_call_that_waits_for_a_reload_when_the_end_begins_is_refused_and_a_fre
 def test_ctrl_c_while_the_proxy_is_being_started_is_quiet(wait_s, tmp_path):
     home = processes.make_home(tmp_path)
     proxy = processes.launch(tmp_path, kind="up", home=home)
-    command = processes.Path(f"/proc/{proxy.process.pid}/cmdline")
-    until(lambda: b"lockpin_addons.up" in command.read_bytes())
-    time.sleep(wait_s)
+    try:
+        command = processes.Path(f"/proc/{proxy.process.pid}/cmdline")
+        until(lambda: b"lockpin_addons.up" in command.read_bytes())
+        time.sleep(wait_s)
 
-    proxy.process.send_signal(signal.SIGINT)
+        proxy.process.send_signal(signal.SIGINT)
 
-    assert proxy.process.wait(processes.PATIENCE_S) in (130, 0)  # 0: it was up already
+        assert proxy.process.wait(processes.PATIENCE_S) in (130, 0)  # 0: it was up already
+    finally:
+        processes.end(proxy.process)
     assert [line for line in proxy.printed().splitlines() if "Traceback" in line or "cannot start" in line] == []

@@ -3,8 +3,10 @@
 The origin is reached under the providers' real names, resolved to loopback, over TLS: no `upstreams` helps the gate.
 """
 
+import contextlib
 import json
 import re
+import select
 import socket
 import ssl
 import threading
@@ -98,17 +100,25 @@ def test_a_first_packet_that_is_no_http_verb_makes_no_tunnel(rig):
     assert len(origin.calls()) <= before + 1
 
 
-@pytest.mark.parametrize("first", [b"\x00\x01\x02binary", b"SSH-2.0-x\r\n", b"\x16\x03\x01 no hello", b"hello\n"])
-def test_what_is_not_http_on_a_providers_host_is_closed(rig, first):
-    origin, proxy = rig
-    before = origin.log.read_text()
+NO_HTTP = (b"\x00\x01\x02binary", b"SSH-2.0-x\r\n", b"\x16\x03\x01 no hello", b"hello\n")
 
-    with client.tunnel(proxy, "api.anthropic.com", origin.port) as raw:
-        raw.sendall(first)
-        reply = client.read_all(raw)
 
-    assert not reply.startswith(b"HTTP/1.1 200")
-    assert origin.log.read_text() == before
+def test_what_is_not_http_on_a_providers_host_reaches_nobody(rig):
+    """The witness takes any connection: of an origin that wants TLS nobody would learn what had come."""
+    _, proxy = rig
+    with socket.create_server(("127.0.0.1", 0)) as witness, contextlib.ExitStack() as stack:
+        port = witness.getsockname()[1]
+        opened = [stack.enter_context(client.tunnel(proxy, "api.anthropic.com", port)) for _ in NO_HTTP]
+        for raw, first in zip(opened, NO_HTTP, strict=True):
+            raw.sendall(first)
+
+        came, _, _ = select.select([witness], [], [], 3)
+        for raw in opened:
+            raw.shutdown(socket.SHUT_WR)
+        replies = [client.read_all(raw) for raw in opened]
+
+    assert came == []
+    assert [reply for reply in replies if reply.startswith(b"HTTP/1.1 200")] == []
 
 
 def http2(rig, method, path, body):

@@ -62,6 +62,7 @@ class Origin:
             order = turns.answer(path, body, self.script)
         elif order is None:
             order = plain_answer(path, body)
+        order["is_head"] = method == "HEAD"
         if self.bills is None or "bill" not in order:
             return await self.answer(order, reader, writer)
         order["bill"] |= {"number": next(self.numbers), "ended": False}
@@ -105,6 +106,9 @@ class Origin:
         lines += [f"{name}: {value}" for name, value in order.get("headers", {}).items()]
         lines.append("transfer-encoding: chunked" if chunked else f"content-length: {len(body)}")
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        if order["is_head"]:  # a body after it would be read as the next reply
+            await writer.drain()
+            return True
         if not chunked:
             cut = order.get("cut_after")
             writer.write(body if cut is None else body[:cut])

@@ -31,14 +31,23 @@ class Origin:
     port: int
     log: Path
     process: subprocess.Popen
+    _read: list[dict] = field(default_factory=list)
+    _read_bytes: int = 0
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def calls(self) -> list[dict]:
-        """Give what reached the origin, oldest first."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        """Give what reached the origin, oldest first; of the log, read only what is new."""
+        with self.log.open("rb") as log:
+            log.seek(self._read_bytes)
+            lines = log.read().splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(b"\n"):  # else it is still being written
+                self._read.append(json.loads(line))
+                self._read_bytes += len(line)
+        return list(self._read)
 
 
 @dataclass
