@@ -201,6 +201,13 @@ class Balances:
         self._load(accounts)
         return tuple([self._standing(name, self._known[name], terms) for name in accounts])
 
+    def fits(self, name: str, terms: TaskTerms | None, usd: int, tokens: int, aside: tuple[int, int]) -> bool:
+        """Say whether an amount fits a named account beside what is set aside on it."""
+        self._load((name,))
+        account = self._known[name]
+        room = (usd + aside[0] if usd else 0, tokens + aside[1] if tokens else 0)
+        return has_room(self._budget_of(account, terms), account.balance, *room)
+
     def alert(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
         """Note the alert steps that are passed now, and list the new ones by budget name."""
         crossed: list[tuple[str, str]] = []
@@ -365,6 +372,11 @@ class Balances:
             account.touched.add(leaves)
 
     def _standing(self, name: str, account: _Account, terms: TaskTerms | None) -> Standing:
+        budget = self._budget_of(account, terms)
+        return standing_from(name, budget, account.subject, account.span, account.balance)
+
+    def _budget_of(self, account: _Account, terms: TaskTerms | None) -> Budget:
+        """Give the budget that is in force for an account."""
         stored = self._definitions.find(account.budget)
         assert stored is not None, "an account's budget is not defined"
         found = account.found
@@ -374,7 +386,7 @@ class Balances:
             else:
                 budget = stored.without_limit()
             account.found = found = (stored, terms, budget)
-        return standing_from(name, found[2], account.subject, account.span, account.balance)
+        return found[2]
 
     def _open(self, seat: Seat) -> _Account:
         """Make an account that counts the charges and open holds of its window so far."""

@@ -162,9 +162,9 @@ class Books(Frame):
 
     def _has_room_for(self, ticket: Ticket, ahead: Amounts) -> bool:
         """Say whether another process's waiter would fit now, as far as its ticket tells."""
-        standings = self.balances.current(ticket.accounts, self.terms(ticket.task))
-        amounts = (Money(ticket.usd), ticket.tokens)
-        return all(not s.budget.enforce or s.fits(*amounts) for s in with_waiters(standings, ahead))
+        terms = self.terms(ticket.task)
+        amounts = (ticket.usd, ticket.tokens)
+        return all(self.balances.fits(name, terms, *amounts, ahead.get(name, (0, 0))) for name in ticket.accounts)
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         """Hold a call, or a smaller version of it, where it fits with what is set aside for those ahead of it.

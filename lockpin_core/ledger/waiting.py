@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from lockpin_core.clock import monotonic_s
 from lockpin_core.ledger.protocol import Closed, Held, Short
@@ -46,6 +49,8 @@ class WaitingRoom:
         self._asleep: frozenset[str] = frozenset()  # writers with calls that wait, and that cannot let them go now
         self._connection, self._writer = connection, writer
         self._written: dict[str, Ticket] = {}  # own tickets as they are on the file
+        # All tickets as they were read last, with their lines: of many that wait, few have changed since.
+        self._read: dict[str, tuple[list[tuple[Any, ...]], Ticket]] = {}
         self._writers: frozenset[str] = frozenset()  # of the others' tickets
 
     @property
@@ -60,16 +65,13 @@ class WaitingRoom:
 
     def read_anew(self) -> None:
         """Read all tickets: others may have changed them."""
-        found: dict[str, Ticket] = {}
-        lines = self._connection.execute(_READ).fetchall()
-        for call, account, short, number, writer, task, usd, tokens, *instants in lines:
-            known = found.get(call)
-            accounts = (*(() if known is None else known.accounts), account)
-            shorts = (*(() if known is None else known.short), *((account,) if short else ()))
-            since, protected_at, until = instants
-            found[call] = Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, shorts)
-        self.others = [ticket for ticket in found.values() if ticket.writer != self._writer]
-        self._written = {call: ticket for call, ticket in found.items() if ticket.writer == self._writer}
+        before, self._read = self._read, {}
+        for call, group in groupby(self._connection.execute(_READ), itemgetter(0)):
+            lines, known = list(group), before.get(call)
+            self._read[call] = known if known is not None and known[0] == lines else (lines, _ticket(lines))
+        found = [ticket for _, ticket in self._read.values()]
+        self.others = [ticket for ticket in found if ticket.writer != self._writer]
+        self._written = {ticket.call: ticket for ticket in found if ticket.writer == self._writer}
         self._writers = frozenset(ticket.writer for ticket in self.others)
         self.has_changed = True
 
@@ -146,6 +148,14 @@ class WaitingRoom:
         """Take off the tickets of a writer that is gone."""
         if self._connection.execute(_DROP_ALL, (writer,)).rowcount:
             self.read_anew()
+
+
+def _ticket(lines: Sequence[tuple[Any, ...]]) -> Ticket:
+    """Put a ticket together of its lines, one for each account."""
+    call, _, _, number, writer, task, usd, tokens, since, protected_at, until = lines[0]
+    accounts = tuple(line[1] for line in lines)
+    short = tuple(line[1] for line in lines if line[2])
+    return Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, short)
 
 
 def _lines(ticket: Ticket) -> list[tuple[object, ...]]:
