@@ -53,14 +53,16 @@ def status(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
     Raises NoCommand.
     """
-    with _Witness() as witness:
+    with _Witness() as witness, _signals() as heard:
         try:
             child = subprocess.Popen(command, env=environment)
         except OSError as error:
             raise NoCommand(f'"{command[0]}" cannot be run: {_why(command[0], error)}', NOT_RUN) from error
-        with _passing_on(child, witness):
-            found = child.wait()
-    return 128 - found if found < 0 else found
+        passing = _PassingOn(child, witness)
+        while child.poll() is None:
+            for number in os.read(heard, 4096):  # that a child has ended is a signal too
+                passing.hear(number)
+    return 128 - child.returncode if child.returncode < 0 else child.returncode
 
 
 def _why(name: str, error: OSError) -> str:
@@ -72,40 +74,43 @@ def _why(name: str, error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def _passing_on(child: subprocess.Popen[bytes], witness: _Witness) -> Iterator[None]:
-    passing = _PassingOn(child, witness)
-    before = {number: signal.signal(number, passing.hear) for number in _NUMBERS}
+def _signals() -> Iterator[int]:
+    """Give a descriptor from which each signal's number is read: one that comes just before a wait is not missed.
+
+    A signal that is ignored, as in a shell's background or under `nohup`, stays so, here and in the command.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    numbers = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _note) for number in (*numbers, signal.SIGCHLD)}
     try:
-        yield
+        yield read
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(write)
+        os.close(read)
+
+
+def _note(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing here: the number is in the pipe already."""
 
 
 class _PassingOn:
-    """Gives the command the signals that it does not get by itself, one after another."""
+    """Gives the command the signals that it does not get by itself."""
 
     def __init__(self, child: subprocess.Popen[bytes], witness: _Witness) -> None:
         self._child, self._witness = child, witness
-        self._heard: list[int] = []
         self._same_until: dict[int, float] = {}
-        self._is_at_it = False
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
+    def hear(self, number: int) -> None:
         """Take a signal; some wrappers send it to us and to our group, which is one."""
         now = time.monotonic()
-        if now < self._same_until.get(number, 0):
+        if number not in _NUMBERS or now < self._same_until.get(number, 0):
             return
         self._same_until[number] = now + 2 * _SAME_S
-        self._heard.append(number)
-        if self._is_at_it:
-            return
-        self._is_at_it = True
-        while self._heard:
-            self._pass_on(self._heard.pop(0))
-        self._is_at_it = False
-
-    def _pass_on(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it ends just now
             is_beside_us = self._child.poll() is None and os.getpgid(self._child.pid) == os.getpgrp()
             if not (is_beside_us and self._witness.saw(number)):

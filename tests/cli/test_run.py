@@ -36,32 +36,26 @@ print("there", flush=True)
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.01)
 """
-# A command that says which signal came.
+# A command that says which signal came. It waits for one that may have come already.
 LISTENER = """
-import signal, sys
-def hear(number, frame):
-    print(signal.Signals(number).name, flush=True)
-    sys.exit(7)
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, hear)
-print("there", flush=True)
-signal.pause()
+import os, signal, sys
+awaited = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+os.write(1, b"there\\n")
+print(signal.Signals(signal.sigwait(awaited)).name)
+sys.exit(7)
 """
-
 # A command that says each signal that comes; at SIGUSR1 it ends with the number of those before.
 COUNTER = """
 import os, signal, sys
-heard = []
-def hear(number, frame):
-    os.write(1, f"{signal.Signals(number).name}\\n".encode())
-    if number == signal.SIGUSR1:
-        sys.exit(len(heard))
-    heard.append(number)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-    signal.signal(number, hear)
+awaited = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 os.write(1, b"there\\n")
-while True:
-    signal.pause()
+heard = []
+while signal.SIGUSR1 not in heard:
+    heard.append(signal.sigwait(awaited))
+    os.write(1, f"{heard[-1].name}\\n".encode())
+sys.exit(len(heard) - 1)
 """
 
 
