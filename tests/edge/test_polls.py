@@ -255,6 +255,30 @@ def test_it_outlives_its_proxy(sign, tmp_path):
         assert [rig.settled(each)[1][1] for each in (name, other)] == [COST_NANO] * 2
 
 
+def test_one_whose_proxy_is_killed_before_its_id_is_known_is_charged_its_hold(tmp_path):
+    """No poll can name it then, and whatever the provider bills is no more than that."""
+    with running(tmp_path, "mitmdump", "up") as rig, ThreadPoolExecutor(1) as aside:
+        first, other = rig.proxies
+        name, gate = new_id(), tmp_path / "gate"
+        order = sdks.order(body=json.dumps(reply(name, "queued")), chunk=0, body_gate=str(gate))["x-origin"]
+        body = {"model": "slow-model", "input": "hi", "max_output_tokens": 1000, "background": True}
+        told = {"x_lockpin_task": "t", "x_origin": order, "authorization": "Bearer sk-one"}
+        call = aside.submit(client.call, first, RESPONSES, body, **told)
+        until(rig.origin.calls)
+        ((hold,),) = until(lambda: other.rows("SELECT usd FROM open_holds"))
+
+        first.stop(signal.SIGKILL)
+
+        charged = until(lambda: other.rows("SELECT usd, reason FROM rows WHERE kind = 'charge'"))
+        assert poll(other, name).status == 200
+        assert [tuple(row) for row in charged] == [(hold, "lockpin_stopped")]
+        assert hold > COST_NANO
+        client.all_written(other)
+        assert not other.rows("SELECT 1 FROM rows WHERE kind = 'correction'")
+        assert call.exception() is not None
+        gate.touch()
+
+
 def test_one_that_nobody_asks_about_is_charged_in_full_and_corrected_when_somebody_does(tmp_path):
     with running(tmp_path, "up", hold_for="1s") as rig:
         name = new_id()
