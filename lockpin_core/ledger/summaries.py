@@ -31,6 +31,8 @@ _NAMES = ", ".join(COUNTS)
 _WHOLE = "SELECT {key} AS key, {counts} FROM {source} WHERE slot >= :first AND slot < :last {of_task}"
 _JOINED = "totals JOIN facets ON facets.id = totals.facet"
 _GROUPED = "GROUP BY 1 ORDER BY spent_nano DESC, 1 LIMIT :limit"
+_SPENT = "sum(spent_nano) AS spent_nano"
+_DEAREST = f"{_WHOLE.format(key='facets.task', counts=_SPENT, source=_JOINED, of_task='')} {_GROUPED}"
 
 # The partial indexes of `rows` are found by their own conditions, word by word; the plus leaves `rows_at` alone to
 # find the holds.
@@ -124,7 +126,9 @@ def count(connection: sqlite3.Connection, by: str, period: Period, *, zone: str 
     """Count the keys that `totals` has."""
     if by in ("day", "tag"):
         return len(totals(connection, by, period, zone=zone))
-    return len(_sums(connection, by, period, -1))
+    parts = _parts(connection, period)
+    (number,) = connection.execute(_counting(by, period, ragged=bool(parts.edges)), _values(parts, period)).fetchone()
+    return int(number)
 
 
 def total(connection: sqlite3.Connection, period: Period) -> Total:
@@ -135,16 +139,38 @@ def total(connection: sqlite3.Connection, period: Period) -> Total:
 
 def _sums(connection: sqlite3.Connection, by: str, period: Period, limit: int) -> list[Any]:
     parts = _parts(connection, period)
-    values = {"first": parts.first, "last": parts.last, "task": period.task, "limit": limit}
-    for number, (since, until) in enumerate((*parts.edges, _NO_EDGE, _NO_EDGE)[:2], 1):
-        values |= {f"since_{number}": since, f"until_{number}": until}
+    values = _values(parts, period) | {"limit": limit}
+    if by == "task" and limit >= 0 and period.task is None and not parts.edges:
+        # Tasks may be as many as calls: the dearest are found first, and all their other sums for them alone.
+        dearest = [key for key, _ in connection.execute(_DEAREST, values)]
+        rows = connection.execute(
+            _sql(by, of_task=False, ragged=False, among=True), values | {"keys": json.dumps(dearest)}
+        )
+        return rows.fetchall()
     return connection.execute(_sql(by, of_task=period.task is not None, ragged=bool(parts.edges)), values).fetchall()
 
 
-def _sql(by: str, *, of_task: bool, ragged: bool) -> str:
+def _values(parts: _Parts, period: Period) -> dict[str, object]:
+    values: dict[str, object] = {"first": parts.first, "last": parts.last, "task": period.task}
+    for number, (since, until) in enumerate((*parts.edges, _NO_EDGE, _NO_EDGE)[:2], 1):
+        values |= {f"since_{number}": since, f"until_{number}": until}
+    return values
+
+
+def _counting(by: str, period: Period, *, ragged: bool) -> str:
+    """Write the statement that counts keys."""
+    of_task = "AND task = :task" if period.task is not None else ""
+    whole = _WHOLE.format(key=f'facets."{by}"', counts="1", source=_JOINED, of_task=of_task)
+    if not ragged:
+        return f"SELECT count(DISTINCT key) FROM ({whole})"
+    edges = _OF_EDGES.format(key=f"coalesce(\"{by}\", '')", of_task=of_task)
+    return f"WITH {_EDGES} SELECT count(DISTINCT key) FROM ({whole} UNION ALL SELECT key, 1 FROM ({edges}))"
+
+
+def _sql(by: str, *, of_task: bool, ragged: bool, among: bool = False) -> str:
     key = {"": "''", "day": "totals.slot"}.get(by, f'facets."{by}"')
     source = "totals" if by in ("", "day") and not of_task else _JOINED
-    and_task = "AND task = :task" if of_task else ""
+    and_task = "AND task = :task" if of_task else "AND task IN (SELECT value FROM json_each(:keys))" if among else ""
     grouped = _GROUPED if by else ""
     if not ragged:
         return f"{_WHOLE.format(key=key, counts=_SUMS, source=source, of_task=and_task)} {grouped}"

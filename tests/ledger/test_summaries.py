@@ -151,6 +151,9 @@ def agree(read, rows, since, until):
         zone = BERLIN if by == "day" else UTC
         found = read.totals(by, since=since, until=until, zone=str(zone))
         assert shown(found) == added_up(rows, by, since, until, zone), (by, since, until)
+        assert read.totals(by, since=since, until=until, zone=str(zone), limit=1) == found[:1]
+        if until is None:
+            assert read.count(by, since=since, zone=str(zone)) == len(found), (by, since)
     of_task = [row for row in rows if row["task"] == "a"]
     assert shown(read.totals("model", since=since, until=until, task="a")) == added_up(of_task, "model", since, until)
     whole = sum(sums["spent"] for sums in added_up(rows, "task", since, until).values())
@@ -228,6 +231,7 @@ def test_the_dearest_come_first_and_a_limit_leaves_the_others_out(desk, read):
         settle(desk, task, dollars)
 
     assert list(spent(read.totals("task"))) == ["b", "c", "a"]
+    assert read.totals("task", limit=2) == read.totals("task")[:2]
     assert list(spent(read.totals("task", limit=2))) == ["b", "c"]
     assert len(read.totals("day", limit=1)) == 1
 
