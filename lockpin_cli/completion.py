@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from lockpin_core.config import Config
 
 _MOST = 200  # names that are offered
+_SPECIAL = re.compile(r"[^\w@%+=:,./-]")  # what means something to a shell
 
 
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
@@ -75,7 +78,7 @@ def _names(context: typer.Context, incomplete: str, read: Any) -> list[str]:
         config = _config(context)
         if is_there(config.ledger):
             with LedgerReader(config.ledger) as reader:
-                return [name for name in read(reader) if name.startswith(incomplete)][:_MOST]
+                return _as_typed([name for name in read(reader) if name.startswith(incomplete)])
     return []
 
 
@@ -84,8 +87,14 @@ def _prices(context: typer.Context, incomplete: str, read: Any) -> list[str]:
 
     with _silent():
         names = {name for name in read(price_table(_config(context))) if name.startswith(incomplete)}
-        return sorted(names)[:_MOST]
+        return _as_typed(sorted(names))
     return []
+
+
+def _as_typed(names: Sequence[str]) -> list[str]:
+    """Write names as they stand on the line: bash alone puts there what it is given, and would take spaces apart."""
+    is_bash = os.environ.get("_LOCKPIN_COMPLETE") == "complete_bash"
+    return [_SPECIAL.sub(r"\\\g<0>", name) if is_bash else name for name in names[:_MOST]]
 
 
 def _config(context: typer.Context) -> Config:

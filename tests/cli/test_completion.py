@@ -98,6 +98,17 @@ def test_bash_completes_by_the_script_that_is_shown(lockpin, home, ledger, surro
     assert typed("calls", "--model", "g") == ["gpt-x"]
 
 
+def test_name_with_a_space_is_one_word_for_every_shell(lockpin, ledger):
+    lockpin("task", "new", "my * task", "--budget", "1")
+
+    line = {"COMP_WORDS": "lockpin calls --task my", "COMP_CWORD": "3"}
+    bash = lockpin(_LOCKPIN_COMPLETE="complete_bash", **line)
+    zsh = lockpin(_LOCKPIN_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="lockpin calls --task my")
+
+    assert bash.stdout == "my\\ \\*\\ task\n"
+    assert '"my * task"' in zsh.stdout
+
+
 def _function(script: str) -> str:
     return next(line.partition("(")[0].strip() for line in script.splitlines() if "()" in line)
 
