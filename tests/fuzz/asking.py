@@ -1,0 +1,196 @@
+"""Any request body to any path that is metered, and what its provider may bill at least as much as: read a second time.
+
+The body is read here by plain `json`, field by field, as its format's reference has it. It is no full reading: what is
+not looked for here counts as nothing. So a bound of the product's may be larger than this bill, and never smaller.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from bills import KNOWN, OUTPUTLESS, PRICES, Asked, host_of, path_of
+from bodies import MARKED_1H, MARKED_5M, OPENAI_WRITES, SEARCH_LIMIT, Body
+from desks import NOW, PROVIDERS
+from inputs import Choices
+
+from lockpin_core.admission import Incoming, Priced, priced
+from lockpin_core.call import Payers
+from lockpin_core.prices import Model
+from lockpin_core.providers import Metered, Provider
+from lockpin_core.wire import WIRES, wire_named
+
+DEFAULT_COMPLETION = 16  # tokens that a completion has where nobody says
+LIMITS = {
+    "anthropic_messages": ("max_tokens",),
+    "openai_chat": ("max_completion_tokens", "max_tokens"),
+    "openai_responses": ("max_output_tokens",),
+    "openai_completions": ("max_tokens",),
+    "compatible_completions": ("max_tokens",),
+}
+COUNTED = ("openai_chat", "openai_completions", "compatible_completions")  # a request may ask for several choices
+HEADERS = (
+    {},
+    {"authorization": "Bearer sk-ant-oat01-x"},
+    {"authorization": "AWS4-HMAC-SHA256 Credential=x"},
+    {"x-vertex-ai-llm-shared-request-type": "priority"},
+)
+SEARCHES = re.compile("web_search|web_fetch|advisor")
+HOSTED = re.compile("web_search|file_search|code_interpreter|mcp|x_search")
+PROVIDER_MODELS = {
+    provider.name: tuple(model.id for model in PRICES.models(provider.name)[:40]) for provider in PROVIDERS.all()
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a format is spoken."""
+
+    provider: Provider
+    pattern: str
+    wire: str
+
+
+def _places(wire: str) -> tuple[Place, ...]:
+    found = [
+        Place(provider, pattern, spoken)
+        for provider in PROVIDERS.all()
+        for pattern, spoken in provider.wires.items()
+        if spoken == wire
+    ]
+    return tuple(sorted(found, key=lambda place: place.provider.name != KNOWN[wire][0]))
+
+
+PLACES = {wire.name: _places(wire.name) for wire in WIRES}
+NAMES = tuple(sorted(PLACES))
+
+
+def incoming(choices: Choices, body: bytes, wire_name: str | None = None) -> tuple[str, Incoming]:
+    """Address a body to one of the places that speak a format; give the format, and the call."""
+    name = wire_name or choices.pick(NAMES)
+    place = choices.pick(PLACES[name])
+    models = PROVIDER_MODELS[place.provider.name] or (KNOWN[name][1],)
+    model = choices.pick((KNOWN[name][1], *(one for one in models if "/" not in one)))
+    path = path_of(place.pattern, model, streamed=choices.flag())
+    route = place.provider.route("POST", path)
+    assert isinstance(route, Metered), (path, route)
+    came = Incoming(
+        "c", place.provider, host_of(place.provider, choices.number()), "POST", path, choices.pick(HEADERS), body,
+        False, Payers("t", "box"), "test/1", path_model=route.model,
+    )  # fmt: skip
+    return route.wire, came
+
+
+def price(came: Incoming, wire_name: str, choices: Choices) -> Priced:
+    """Parse and price a call; one to a model that nobody knows as if it were to one that the provider sells.
+
+    Raises WireError and Refused.
+    """
+    wire = wire_named(wire_name)
+    parsed = wire.parse(came.request())
+    if PRICES.find(came.provider.name, parsed.model, NOW) is None:
+        models = PROVIDER_MODELS[came.provider.name] or (KNOWN[wire_name][1],)
+        parsed = replace(parsed, model=choices.pick(models))
+    return priced(came, wire, parsed, PRICES, NOW)
+
+
+def told_by(raw: bytes) -> dict:
+    return json.loads(raw)
+
+
+def bare(model: Model) -> Model:
+    """Take every byte for a token, where the tokenizer is one that may make as many."""
+    return model if model.tokenizer == "claude" else replace(model, tokenizer="bytes")
+
+
+def asked(found: Priced, call, told: Mapping, *, limit: int | None = None) -> Asked:
+    """Put together what is billed; `limit`: the output limit in force where it is not the request's."""
+    body = _body(found, told)
+    is_wrapped = found.wire.name == "code_assist"  # in other formats a "request" is a word like any other
+    told = {key: item for key, item in told.items() if (key != "tools" or item) and (key != "request" or is_wrapped)}
+    return Asked(body if limit is None else replace(body, limit=limit), told, found, call)
+
+
+def _body(found: Priced, told: Mapping) -> Body:
+    wire, inner = found.wire.name, told.get("request", told) if found.wire.name == "code_assist" else told
+    reads, searches = _reads(wire, inner)
+    config = _config(inner)
+    counts = [_number(inner.get(key)) for key in ("n", "best_of")] if wire in COUNTED else []
+    choices = [*counts, _number(_either(config, "candidateCount", "candidate_count"))]
+    return Body(
+        "any",
+        wire,
+        told,
+        _limit(wire, inner),
+        choices=max((count for count in choices if count), default=1),
+        reads=reads,
+        writes=reads if wire == "anthropic_messages" else 1,
+        cached=_cached(wire, told),
+        fees={"web_search": searches} if searches else {},
+        hides=found.parsed.content.hidden is not None,
+    )
+
+
+def _limit(wire: str, inner: Mapping) -> int | None:
+    if wire in ("gemini", "code_assist"):
+        config = _config(inner)
+        return _number(_either(config, "maxOutputTokens", "max_output_tokens"))
+    if wire in OUTPUTLESS:
+        return 0
+    stated = [inner[key] for key in LIMITS.get(wire, ()) if inner.get(key) is not None]
+    if wire == "openai_completions" and not stated:
+        return DEFAULT_COMPLETION
+    return stated[0] if stated else None
+
+
+def _config(inner: Mapping) -> Mapping:
+    found = _either(inner, "generationConfig", "generation_config")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _either(tree: Mapping, *names: str) -> object:
+    return next((tree[name] for name in names if tree.get(name) is not None), None)
+
+
+def _number(value: object) -> int | None:
+    """Read a count as protocol buffers do too, which take a text for one."""
+    return int(value) if isinstance(value, int | float | str) and str(value).lstrip("-").isdecimal() else None
+
+
+def _reads(wire: str, inner: Mapping) -> tuple[int, int]:
+    """Say how often the prompt may be read, and how many searches may be made."""
+    tools = inner.get("tools") if wire in ("anthropic_messages", "openai_responses") else None
+    kinds = [(str(tool.get("type", "")), tool) for tool in tools or []]
+    if wire == "anthropic_messages":
+        uses = [(kind, tool.get("max_uses")) for kind, tool in kinds if SEARCHES.match(kind)]
+        calls = [(kind, SEARCH_LIMIT if most is None else most) for kind, most in uses]
+        return 1 + sum(most for _, most in calls), sum(most for kind, most in calls if kind.startswith("web_search"))
+    if wire == "openai_responses" and any(HOSTED.match(kind) for kind, _ in kinds):
+        most = inner.get("max_tool_calls")
+        calls = SEARCH_LIMIT if most is None else most
+        return 1 + calls, calls if any(kind.startswith("web_search") for kind, _ in kinds) else 0
+    return 1, 0
+
+
+def _cached(wire: str, told: Mapping) -> tuple[str, ...]:
+    lives = [mark.get("ttl", "5m") for mark in _marks(told)]
+    marked = MARKED_1H if "1h" in lives else MARKED_5M if lives else ()
+    if wire == "anthropic_messages":
+        return marked
+    return (
+        OPENAI_WRITES if wire.startswith("openai_") and wire not in ("openai_embeddings", "openai_completions") else ()
+    )
+
+
+def _marks(tree: object) -> Iterator[Mapping]:
+    """Walk the marks for the cache that stand where blocks have them."""
+    left = [tree]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            mark = one.get("cache_control")
+            if isinstance(mark, dict) and mark.get("type") == "ephemeral":
+                yield mark
+            left += [item for name, item in one.items() if name not in ("input", "arguments", "args", "parameters")]
+        elif isinstance(one, list):
+            left += one
