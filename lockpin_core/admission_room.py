@@ -106,13 +106,14 @@ class Seeker:
         if not isinstance(answer, Short) or has_waited:
             return answer
         if answer.behind:
-            return await self._ask(lower.call, out_of_turn=True)  # it fits by now: nothing that fits is refused
+            return await self._ask(lower.call, lower, out_of_turn=True)  # nothing that fits is refused
         smaller = lower(answer.standings)  # what would fit if nobody stood before it
         wait = None if smaller is None else self._wait(lower.priced, digest, began)
         if smaller is None or wait is None:
             return answer
         waited = await self._ask(smaller, lower, wait=wait)  # in the end it may be smaller still
-        return answer if isinstance(waited, Short) else waited
+        # Limits and spend may be others by now: what is refused is refused by the accounts as they are at the end.
+        return await self._ask(lower.call, lower, out_of_turn=True) if isinstance(waited, Short) else waited
 
     def _wait(self, priced: Priced, digest: bytes, began: datetime) -> Wait | None:
         """Say how long the call may wait; None: it may not."""

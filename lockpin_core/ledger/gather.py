@@ -20,8 +20,10 @@ type Soon = Callable[[Callable[[], None]], bool]  # do this on the loop's next t
 class Gatherer[T]:
     """Holds back operations for some turns of the loop; used from the loop's thread alone."""
 
-    def __init__(self, soon: Soon, hand_over: Callable[[list[T]], None]) -> None:
-        self._soon, self._hand_over = soon, hand_over
+    def __init__(
+        self, soon: Soon, hand_over: Callable[[list[T]], None], ticks: Callable[[], float] = monotonic_s
+    ) -> None:
+        self._soon, self._hand_over, self._ticks = soon, hand_over, ticks
         self._waiting: list[T] = []
         self._since_s = 0.0
         self._seen = self._quiet = 0
@@ -31,7 +33,7 @@ class Gatherer[T]:
         if not self._waiting:
             if not self._soon(self._look):
                 return False
-            self._since_s, self._seen, self._quiet = monotonic_s(), 1, 0
+            self._since_s, self._seen, self._quiet = self._ticks(), 1, 0
         self._waiting.append(operation)
         return True
 
@@ -39,7 +41,7 @@ class Gatherer[T]:
         count = len(self._waiting)
         self._quiet = self._quiet + 1 if count == self._seen else 0
         self._seen = count
-        is_due = self._quiet >= QUIET_TURNS or count >= MOST or monotonic_s() - self._since_s >= LONGEST_S
+        is_due = self._quiet >= QUIET_TURNS or count >= MOST or self._ticks() - self._since_s >= LONGEST_S
         if count and (is_due or not self._soon(self._look)):
             self.release()
 

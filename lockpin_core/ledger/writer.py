@@ -79,7 +79,8 @@ class Writer:
         self._connection, self._books, self._watch, self._liveness = connection, books, watch, liveness
         self._clock, self._deliver, self._fault = clock, deliver, fault
         self._queue: SimpleQueue[list[Operation] | None] = SimpleQueue()
-        self._gatherer = None if soon is None else Gatherer(soon, self._put)
+        self._ticks = books.room.ticks
+        self._gatherer = None if soon is None else Gatherer(soon, self._put, self._ticks)
         self._gate = threading.Lock()
         self._closed = False
         self.is_stopping = False
@@ -92,7 +93,6 @@ class Writer:
         self._doubt: _Doubt | None = None
         self._coalescer, self._lobby = Coalescer(), Lobby()
         self._away = Away(connection, books, watch, clock)
-        self._ticks = books.room.ticks
         self._drive = InThread() if drive is None else drive
         self._drive.start(self)
 

@@ -168,7 +168,7 @@ def test_what_fits_by_now_is_not_refused_for_anothers_turn():
     """It was short by spent money, and when it asks again room has come free, for which another waits."""
     search = Search(OVER, BEHIND, HELD)
 
-    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER, "out of turn"])
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER, LAST])
 
 
 def test_a_call_that_does_not_fit_is_counted_and_tried_again_at_what_that_says():
@@ -348,6 +348,26 @@ def test_a_smaller_version_that_waited_for_its_turn_in_vain_goes_smaller_still()
 
     assert search.ledger.steps == [PLAIN, LOWER, seconds(30)]
     assert (found.answer.call.output_limit, found.answer.call.quote.most) == (5000, Money.parse("0.5"))
+
+
+def test_a_call_whose_smaller_version_waited_in_vain_is_judged_by_the_accounts_as_they_are_then():
+    """The limit was raised meanwhile: what was in the way of the whole call is so no more."""
+
+    class Raised(Asking):
+        def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+            if out_of_turn:
+                self.answers = [replace(HELD, call=call)]
+                return Scripted.hold(self, call, rules, smaller, wait, out_of_turn=out_of_turn)
+            return Scripted.hold(self, call, rules, smaller, wait)
+
+    left = nouns.standing(nouns.TASK, limit="1", spent="0.3")
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Raised([Short(desks.NOW, (left,), (left,))], [])
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30), LAST]
+    assert (found.answer.call.output_limit, found.answer.call.quote.most) == (32000, Money.parse("3.2"))
 
 
 def test_a_limit_of_the_request_is_not_lowered():
