@@ -102,7 +102,7 @@ class Books(Frame):
         room = self.room
         if not room.is_due(self.at):
             return
-        room.has_changed, room.wake_at = False, NEVER
+        room.begin_round()
         ahead: dict[str, tuple[int, int]] = {}
         for ticket in room.tickets():
             waiter = room.own.get(ticket.call)
@@ -201,7 +201,7 @@ class Books(Frame):
         facts = self._facts.get(call_id) or self._read_facts(call_id)
         row = facts | {"call": call_id, "held_at": held.at, "accounts": held.account_list}
         self.append("shrink", row | {"usd": less[0], "tokens": less[1]})
-        self.room.has_changed = True
+        self.room.free(held.accounts)
         return True
 
     def _open_hold(self, call_id: str) -> OpenHold | None:
@@ -241,6 +241,8 @@ class Books(Frame):
         taken = self._close_hold(call_id)
         if taken is None:
             return self._settled_before(call_id, charge)
+        if charge.amount.nano > taken.usd or charge.tokens > taken.tokens:
+            self.room.has_changed = True  # it takes room as well
         over = charge.amount.nano > taken.usd or 0 < taken.tokens < charge.tokens
         task, recent = self.tasks.spend(taken.task, charge.amount.nano)
         held, spent = (taken.usd, taken.tokens), (charge.amount.nano, charge.tokens)
@@ -313,7 +315,14 @@ class Books(Frame):
         return Held(call, instant(at), self.balances.current(json.loads(accounts), self.terms(call.payers.task)))
 
     def _close_hold(self, call_id: str) -> OpenHold | None:
-        self.room.has_changed = True
+        taken = self._taken_off(call_id)
+        if taken is None:
+            self.room.has_changed = True  # what was charged for it may be corrected
+        else:
+            self.room.free(taken.accounts)
+        return taken
+
+    def _taken_off(self, call_id: str) -> OpenHold | None:
         if not self._careful and (known := self._backlog.close_hold(call_id)) is not None:
             return known
         self._backlog.write()

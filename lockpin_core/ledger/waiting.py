@@ -8,7 +8,7 @@ ticket stays behind whatever became of a transaction. Knows the SQL of `waiting`
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -45,6 +45,8 @@ class WaitingRoom:
         self.has_changed = False  # something happened since they were tried, so that they stand otherwise
         self.wake_at = NEVER  # when time alone may: a window ends, spend leaves, another's ticket is over
         self.ticks: Ticks = monotonic_s
+        # On which accounts somebody was short when all were tried last; None: it was not asked since.
+        self._awaited: frozenset[str] | None = None
         self.pulse: Pulse | None = None  # of a process that lets calls wait
         self._asleep: frozenset[str] = frozenset()  # writers with calls that wait, and that cannot let them go now
         self._connection, self._writer = connection, writer
@@ -101,6 +103,19 @@ class WaitingRoom:
         if self.own.pop(call_id, None) is not None:
             self.answers.append((call_id, None))
             self.has_changed = True
+
+    def begin_round(self) -> None:
+        """Note that everybody is tried now."""
+        self.has_changed, self.wake_at = False, NEVER
+        self._awaited = None
+
+    def free(self, accounts: Iterable[str]) -> None:
+        """Note that room came free on accounts: nobody need be tried where nobody was ever short on them."""
+        if self.has_changed:
+            return
+        if self._awaited is None:
+            self._awaited = frozenset(name for ticket in self.tickets() for name in ticket.short)
+        self.has_changed = not self._awaited.isdisjoint(accounts)
 
     def is_due(self, at: int) -> bool:
         """Say whether the own waiters are to be tried. On the way it is seen which processes are awake."""

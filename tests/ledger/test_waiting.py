@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from lockpin_core.budgets import Budget
 from lockpin_core.clock import utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.protocol import Held, Short, Wait
 from lockpin_core.ledger.pulse import Pulse
 from lockpin_core.ledger.verify import verify
+from lockpin_core.ledger.waiting import NEVER
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle, void
-from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, rules
+from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, money, rules
 from tests.ledger.waiting_history import SetTicks, WaitingHistory
 
 SPENDER = Path(__file__).with_name("spender.py")
@@ -117,6 +119,25 @@ def test_what_another_process_frees_is_noticed_without_being_asked(desk):
         assert not asked.done()
         other.settle("c1", charge("0.1")).result(WAIT_S)
         assert isinstance(asked.result(WAIT_S), Held)
+
+
+def test_a_settlement_tries_only_who_may_go_by_it(desk):
+    own = Budget("task", "task", d.LIFETIME, money("0.5"), enforce=True, own=True)
+    both = rules(machine("9"), own=own)
+    for task in ("a", "b", "c"):
+        hold(desk, task, "0.4", both, task=task)
+    asked = desk.ledger.hold(call("w", "0.2", task="a"), both, None, Wait(timedelta(seconds=30)))
+    desk.look_after()
+    room = desk.ledger._writer._books.room
+    room.wake_at = NEVER - 1  # a round sets it anew
+
+    settle(desk, "b", "0.1")
+    assert room.wake_at == NEVER - 1
+    settle(desk, "c", "0.45")  # more than was held: it takes room from everybody
+    assert room.wake_at != NEVER - 1
+    assert not asked.done()
+    settle(desk, "a", "0.1")
+    assert isinstance(asked.result(WAIT_S), Held)
 
 
 def test_a_configuration_that_is_looser_lets_a_waiter_go(desk):
