@@ -144,7 +144,7 @@ class Priced:
         tools = tuple(replace(tool, calls=min(tool.calls, limit)) for tool in parsed.tools)
         lowered = replace(
             parsed,
-            tool_limit=None if parsed.tool_limit is None else limit,
+            tool_limit=None if parsed.tool_limit is None else min(parsed.tool_limit, limit),
             tool_most=limit,
             tools=tools,
             rounds=rounds,

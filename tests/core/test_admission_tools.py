@@ -88,6 +88,9 @@ def test_in_anthropics_format_each_tool_has_a_limit_of_its_own():
     assert limits("50") == [8, 5, 1]
     # at 4 each, 4 + 4 + 1 calls of a window, a cent and 1,000 tokens of output each; at 3 each, 3 + 3 + 1
     assert limits("2.0") == [4, 4, 1]
+    # below 8 + 5 + 1 calls (3.03) and above 6 + 5 + 1 (2.60): what has no limit never gets more than it is held with
+    assert limits("2.7") == [6, 5, 1]
+    assert limits("2.9") == [7, 5, 1]
     assert limits("1.9") == [3, 3, 1]
 
 
