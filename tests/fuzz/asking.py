@@ -28,6 +28,9 @@ LIMITS = {
     "openai_completions": ("max_tokens",),
     "compatible_completions": ("max_tokens",),
 }
+TIERS = {"gemini": "serviceTier"} | dict.fromkeys(
+    tuple(wire.name for wire in WIRES if "gemini" not in wire.name and wire.name != "code_assist"), "service_tier"
+)
 COUNTED = ("openai_chat", "openai_completions", "compatible_completions")  # a request may ask for several choices
 HEADERS = (
     {},
@@ -106,9 +109,20 @@ def bare(model: Model) -> Model:
 def asked(found: Priced, call, told: Mapping, *, limit: int | None = None) -> Asked:
     """Put together what is billed; `limit`: the output limit in force where it is not the request's."""
     body = _body(found, told)
-    is_wrapped = found.wire.name == "code_assist"  # in other formats a "request" is a word like any other
-    told = {key: item for key, item in told.items() if (key != "tools" or item) and (key != "request" or is_wrapped)}
+    told = {key: item for key, item in told.items() if _means(found.wire.name, key, item)}
     return Asked(body if limit is None else replace(body, limit=limit), told, found, call)
+
+
+def _means(wire: str, key: str, item: object) -> bool:
+    """Say whether a member means in this format what it does in others: it may be a word like any other."""
+    match key:
+        case "tools":
+            return bool(item)  # a list of none explains none
+        case "request":
+            return wire == "code_assist"
+        case "service_tier" | "serviceTier":
+            return key == TIERS.get(wire)
+    return True
 
 
 def _body(found: Priced, told: Mapping) -> Body:

@@ -48,8 +48,9 @@ def _packed(body: bytes, choices: Choices) -> bytes:
     kind = choices.number() % 16
     times = choices.number() % 64
     body = body * (1 << (16 if times == 63 else times % 8)) if kind and len(body) < 64 else body
-    packs = {1: zlib.compress, 2: _gzip, 3: _brotli, 4: zstd.compress, 5: _raw, 6: _two_members}
-    packed = packs[kind](body) if kind in packs else body
+    packed = body
+    for pack in PACKS.get(kind, ()):
+        packed = pack(packed)
     return packed[: choices.number() * 8] if choices.flag() else packed
 
 
@@ -70,6 +71,20 @@ def _raw(body: bytes) -> bytes:
 
 def _two_members(body: bytes) -> bytes:
     return _gzip(body[: len(body) // 2]) + _gzip(body[len(body) // 2 :])
+
+
+PACKS = {
+    1: (zlib.compress,),
+    2: (_gzip,),
+    3: (_brotli,),
+    4: (zstd.compress,),
+    5: (_raw,),
+    6: (_two_members,),
+    7: (_gzip, _brotli),
+    8: (_brotli, _gzip),
+    9: (_raw, zstd.compress),
+    10: (zstd.compress, _gzip),
+}
 
 
 def _check_oracle(body: bytes, encoding: str | None, found: bytes | None) -> None:

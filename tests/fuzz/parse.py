@@ -9,6 +9,8 @@ from inputs import Choices, split
 from lockpin_core.admission import Priced, Refused, limit_to_set
 from lockpin_core.call import Call, Charge
 from lockpin_core.errors import WireError
+from lockpin_core.ladder import Room
+from lockpin_core.money import Money
 from lockpin_core.settlement import settle
 
 CODES = frozenset({"bad_request", "unpriced_tool", "too_large"})
@@ -53,9 +55,25 @@ def _check_smaller(found: Priced, call: Call, told: dict, choices: Choices) -> N
         lower = found.call(limit)
         assert lower.quote.most <= call.quote.most and lower.quote.tokens <= call.quote.tokens
         _check_bill(found, lower, told, choices, limit)
+    if choices.number() % 4 == 1:
+        _check_room(found, call, choices)
     if found.parsed.tools:
         fewer = found.with_tool_limit(1 + choices.number() % 4).call(call.output_limit if call.limit_set else None)
         assert fewer.quote.most <= call.quote.most and fewer.quote.tokens <= call.quote.tokens
+
+
+def _check_room(found: Priced, call: Call, choices: Choices) -> None:
+    """The largest output for a room fits into it, and one token more does not."""
+    most = call.output_limit or 0
+    usd = Money(choices.total(call.quote.most.nano)) if choices.flag() else None
+    tokens = choices.total(call.quote.tokens) if choices.flag() else None
+    limit = found.largest_output(most, Room(usd, tokens))
+    assert 0 <= limit <= most
+    for output, is_within in ((limit, True), (limit + 1, False)):
+        if 1 <= output <= most:
+            quote = found.call(output).quote
+            fits = (usd is None or quote.most <= usd) and (tokens is None or quote.tokens <= tokens)
+            assert fits == is_within, f"{output} of {most}: {quote} in {usd}, {tokens}"
 
 
 def _check_asides(found: Priced, body: bytes) -> None:

@@ -7,8 +7,12 @@ from functools import cache
 
 from asking import NAMES
 from bills import CONFIG, KNOWN, Asked, ask, place_of, statable
+from bodies import Body
 from inputs import Choices, pieces, split
+from replies import SAMPLES, Sample, request_body
+from replies import ask as ask_sample
 from richest import BODIES
+from sse import standard_events
 
 from lockpin_core.admission import Refused
 from lockpin_core.call import Charge, Ending, Later, Outcome, Portion, Reading, Void
@@ -24,16 +28,27 @@ OTHER = "claude-haiku-4-5"
 
 @cache
 def askings(wire: str) -> tuple[Asked, ...]:
-    """Give the requests of a format that replies may be to, each held once."""
-    return tuple(_askings(wire))
+    """Give the requests of a format that replies may be to, each held once: those of the samples first."""
+    return (*(_of_sample(sample) for sample in answered(wire)), *_of_bodies(wire))
 
 
-def _askings(wire: str) -> Iterator[Asked]:
+def answered(wire: str) -> list[Sample]:
+    """List the samples of a format's replies that are no errors."""
+    return [sample for sample in SAMPLES if sample.folder == wire and sample.status == 200]
+
+
+def _of_sample(sample: Sample) -> Asked:
+    made = ask_sample(sample)
+    body = Body(sample.name, sample.folder, {}, None)
+    return Asked(body, request_body(sample), made.found, made.call)
+
+
+def _of_bodies(wire: str) -> Iterator[Asked]:
     provider, name = KNOWN[wire]
     for body in BODIES:
         if body.wire == wire:
             try:
-                yield ask(body, place_of(wire, provider), name, text="hello", other=OTHER)
+                yield ask(body, place_of(wire, provider), name, text="hello " * 2000, other=OTHER)
             except (Refused, WireError):
                 continue
 
@@ -52,8 +67,8 @@ def run(data: bytes) -> None:
     assert cut.result() == reading, f"{cut.result()} != {reading}"
     assert whole.result() == reading, "a result is no question"
     _check(reading)
-    if not streamed and reading.complete:
-        _check_whole(wire.name, body, reading)
+    if reading.complete and not (streamed and wire.name == "anthropic_messages"):  # whose stream states it in parts
+        _check_stated(wire.name, body, reading, streamed=streamed)
     assert wire.read_count(body) is None or wire.read_count(body) >= 0
     assert wire.error_code(body) is None or wire.error_code(body).isprintable()
     if asked is not None:
@@ -89,7 +104,7 @@ def _check(reading: Reading) -> None:
         assert word is None or (0 < len(word) <= 128 and word.isascii() and word.isprintable()), word
 
 
-# What a whole body states, by its format's reference: where, and the fields that add up to all that is billed.
+# What a reply states, by its format's reference: where, and the fields that add up to all that is billed.
 STATED = {
     "anthropic_messages": (
         "usage",
@@ -104,14 +119,24 @@ STATED |= dict.fromkeys(
 )
 
 
-def _check_whole(wire: str, body: bytes, reading: Reading) -> None:
-    """A body that states whole numbers is charged for no fewer tokens than they add up to."""
+def _check_stated(wire: str, body: bytes, reading: Reading, *, streamed: bool) -> None:
+    """A reply that states whole numbers is charged for no fewer tokens than they add up to: a stream's last ones do."""
     place, names = STATED.get(wire, ("", ()))
-    found = json.loads(body.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
-    usage = found.get(place)
-    if isinstance(usage, dict) and all(type(usage.get(name, 0)) is int for name in names):
-        stated = sum(max(0, usage.get(name, 0)) for name in names)
-        assert total_tokens(_total(reading.portions)) >= stated, (reading, usage)
+    stated = [usage for tree in _trees(body, streamed=streamed) if isinstance(usage := tree.get(place), dict)]
+    if stated and all(type(stated[-1].get(name, 0)) is int for name in names):
+        least = sum(max(0, stated[-1].get(name, 0)) for name in names)
+        assert total_tokens(_total(reading.portions)) >= least, (reading, stated[-1])
+
+
+def _trees(body: bytes, *, streamed: bool) -> Iterator[dict]:
+    """Give the objects of a reply; of an event of Responses what it says the response is."""
+    for text in [event.data for event in standard_events(body)] if streamed else [body]:
+        try:
+            found = json.loads(text.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            yield found["response"] if streamed and isinstance(found.get("response"), dict) else found
 
 
 def _terms(reading: Reading) -> tuple[str | None, ...]:

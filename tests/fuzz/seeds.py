@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "addons"), str(ROOT / "tests" / "rig"), st
 
 import bills  # noqa: E402
 import paths  # noqa: E402
+import scan  # noqa: E402
 from asking import NAMES  # noqa: E402
 from inputs import joined  # noqa: E402
 from replies import SAMPLES  # noqa: E402
@@ -40,7 +41,9 @@ def requests(choices: bytes, *, skipped: tuple[str, ...] = ()) -> Seeds:
 
 def replies() -> Seeds:
     for sample in SAMPLES:
-        head = answer(NAMES.index(sample.folder)) + answer(sample.streamed) + answer(1)
+        of_kind = scan.answered(sample.folder)
+        asked = 1 + of_kind.index(sample) if sample in of_kind else 0
+        head = answer(NAMES.index(sample.folder)) + answer(sample.streamed) + answer(asked)
         yield sample.name, joined(head, sample.body[:MOST_BYTES])
 
 
@@ -59,6 +62,9 @@ def packed() -> Seeds:
     for kind in range(7):
         for encoding in (1, 2, 3, 4):
             yield f"kind-{kind}-{encoding}", joined(answer(encoding) + answer(0) + answer(kind), b'{"model": "m"}')
+    for encoding, kind in ((7, 7), (8, 8), (10, 9), (11, 10)):
+        yield f"two-{kind}", joined(answer(encoding) + answer(0) + answer(kind), b'{"model": "m"}')
+        yield f"two-bomb-{kind}", joined(answer(encoding) + answer(1) + answer(kind) + answer(63), b"a" * 63)
     for encoding in range(1, 16):
         yield f"bomb-{encoding}", joined(answer(encoding) + answer(1) + answer(encoding) + answer(63), b"\0" * 63)
 

@@ -31,10 +31,10 @@ def _check_events(body: bytes, parts: list[bytes], *, bare: bool) -> None:
     assert cut.pending() == whole.pending()
     assert not any(event.is_lost for event in found)
     if not bare:
-        assert found == _events(body), f"{found} != {_events(body)}"
+        assert found == standard_events(body), f"{found} != {standard_events(body)}"
 
 
-def _events(body: bytes) -> list[Event]:
+def standard_events(body: bytes) -> list[Event]:
     """Read a whole stream as the standard says: all its lines first, then what a blank one ends."""
     lines = re.split(rb"\r\n|\r|\n", body.removeprefix(b"\xef\xbb\xbf"))
     found, name, data = [], b"", []
