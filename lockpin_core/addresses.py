@@ -18,6 +18,7 @@ RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differe
 _FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
 _AROUND = "[]. \t\r\n\v\f"
 _LONGEST_HOST = 1024
+_MOST_DECODED = 3  # how often a row of servers might decode a path
 
 
 @functools.lru_cache(maxsize=1024)
@@ -98,9 +99,15 @@ def is_below(path: str, prefixes: Iterable[str]) -> bool:
 
 
 def hides(raw: str, prefixes: Iterable[str]) -> bool:
-    """Say whether a path that resolves elsewhere still spells out a metered folder on its way."""
-    spelled = re.sub("/+", "/", unquote(raw.split("?", 1)[0])).lower()
-    return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
+    """Say whether a path that resolves elsewhere still spells out a metered folder on its way, however often coded."""
+    patterns = [re.escape(prefix).replace(r"\*", "[^/]+") for prefix in prefixes]
+    spelled = raw.split("?", 1)[0]
+    for _ in range(_MOST_DECODED):
+        spelled = unquote(spelled)
+        plain = re.sub("/+", "/", spelled).lower()
+        if any(re.search(pattern, plain) for pattern in patterns):
+            return True
+    return False
 
 
 @functools.lru_cache(maxsize=256)
