@@ -129,7 +129,7 @@ def installed(litellm: Path | None = None) -> Packages:
     try:
         found = _litellm_file(litellm)
         entries = None if found is None else json.loads(found[0], parse_float=Decimal)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, ArithmeticError, RecursionError) as error:
         raise PriceError(f"litellm's price file cannot be read ({type(error).__name__}); install it anew") from error
     if found is None:
         return Packages(genai, None, versions)

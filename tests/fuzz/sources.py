@@ -42,7 +42,7 @@ def run(data: bytes) -> None:
     choices = Choices(head)
     try:
         told = json.loads(body, parse_float=Decimal)
-    except (ValueError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return
     if not isinstance(told, dict) or _depth(told) > 40:
         return

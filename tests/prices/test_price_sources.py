@@ -205,7 +205,10 @@ def test_litellms_prices_are_read_from_a_file_or_a_wheel(tmp_path: Path, form):
     assert found.is_whole()
 
 
-@pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 200_000, b"[]", b"{}", None])
+FAR = b'{"m": {"input_cost_per_token": 2e-%s}}' % (b"5" * 70)  # an exponent that no decimal has
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b"[" * 200_000, b"[]", b"{}", FAR, None])
 def test_price_file_that_cannot_be_read_is_one_line(tmp_path, data):
     file = tmp_path / "prices.json"
     if data is None:
