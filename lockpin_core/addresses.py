@@ -18,7 +18,6 @@ RESIDUE = re.compile(r"[%\\;\x00-\x1f\x7f]")  # what a server might read differe
 _FULL_STOP = "\u3002"  # the one dot of IDNA that NFKC leaves
 _AROUND = "[]. \t\r\n\v\f"
 _LONGEST_HOST = 1024
-_MOST_DECODED = 3  # how often a row of servers might decode a path
 
 
 @functools.lru_cache(maxsize=1024)
@@ -99,15 +98,11 @@ def is_below(path: str, prefixes: Iterable[str]) -> bool:
 
 
 def hides(raw: str, prefixes: Iterable[str]) -> bool:
-    """Say whether a path that resolves elsewhere still spells out a metered folder on its way, however often coded."""
-    patterns = [re.escape(prefix).replace(r"\*", "[^/]+") for prefix in prefixes]
-    spelled = raw.split("?", 1)[0]
-    for _ in range(_MOST_DECODED):
-        spelled = unquote(spelled)
-        plain = re.sub("/+", "/", spelled).lower()
-        if any(re.search(pattern, plain) for pattern in patterns):
-            return True
-    return False
+    """Say whether a path that resolves elsewhere still spells out a metered folder on its way, or may to some server."""
+    spelled = re.sub("/+", "/", unquote(raw.split("?", 1)[0])).lower()
+    if RESIDUE.search(spelled):  # also in a segment that dots took away
+        return True
+    return any(re.search(re.escape(prefix).replace(r"\*", "[^/]+"), spelled) for prefix in prefixes)
 
 
 @functools.lru_cache(maxsize=256)

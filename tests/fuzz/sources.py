@@ -114,7 +114,10 @@ def _check_update(old: Mapping[str, dict], new: Mapping[str, dict], choices: Cho
         usage = {unit: count for unit in _priced_in(old[name], new[name]) if (count := choices.number() * 1000)}
         kept, one, other = (_model(name, read_entry(name, tree)) for tree in (entry, old[name], new[name]))
         if kept is not None and one is not None and other is not None:
-            most = max(_cost(one, usage), _cost(other, usage))
+            try:
+                most = max(_cost(one, usage), _cost(other, usage))
+            except UnpricedError:
+                continue  # one of them has no price for it today
             assert _cost(kept, usage) >= most, f"{_cost(kept, usage)} < {most} for {usage}: {entry}"
 
 
