@@ -10,7 +10,8 @@ from lockpin_core.errors import ConfigError
 
 FILE = Path("lockpin.yaml")
 PLACES = Places(Path("here"), Path("config"), Path("data"))
-SECRET = "sk-ant-api03-Qm4xT9vLr2"  # made up; stands in an input as SECRET
+SECRET = "sk-ant-api03-Qm4xT9vLr2"  # made up; stands in an input as the word SECRET
+WORD = re.compile(r"(?<![\w.-])SECRET(?![\w.-])")
 NAMES = tuple(sorted(option_names()))
 MOST_CHARS = 2000
 
@@ -18,10 +19,10 @@ MOST_CHARS = 2000
 def run(data: bytes) -> None:
     head, body = split(data)
     choices = Choices(head)
-    text = body.decode("utf-8", "replace").replace("SECRET", SECRET)
+    text = WORD.sub(SECRET, body.decode("utf-8", "replace"))
     options = {}
     if choices.flag():
-        name = choices.pick(NAMES) if choices.flag() else text[:40].split("\n", 1)[0]
+        name = choices.pick(NAMES) if choices.flag() else text.split("\n", 1)[0]
         options[name], text = text[:200], "" if choices.flag() else text
     try:
         config = parse(text, FILE, options=options, places=PLACES)
