@@ -98,7 +98,7 @@ def is_below(path: str, prefixes: Iterable[str]) -> bool:
 
 
 def hides(raw: str, prefixes: Iterable[str]) -> bool:
-    """Say whether a path that resolves elsewhere spells out a metered folder on its way, or may do so to some server."""
+    """Say whether a path that resolves elsewhere spells out a metered folder on its way, or may to some server."""
     spelled = re.sub("/+", "/", unquote(raw.split("?", 1)[0])).lower()
     if RESIDUE.search(spelled):  # also in a segment that dots took away
         return True
