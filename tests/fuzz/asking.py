@@ -15,7 +15,7 @@ from desks import NOW, PROVIDERS
 from inputs import Choices
 
 from lockpin_core.admission import Incoming, Priced, priced
-from lockpin_core.call import Payers
+from lockpin_core.call import Call, Payers
 from lockpin_core.prices import Model
 from lockpin_core.providers import Metered, Provider
 from lockpin_core.wire import WIRES, wire_named
@@ -68,9 +68,9 @@ PLACES = {wire.name: _places(wire.name) for wire in WIRES}
 NAMES = tuple(sorted(PLACES))
 
 
-def incoming(choices: Choices, body: bytes, wire_name: str | None = None) -> tuple[str, Incoming]:
+def incoming(choices: Choices, body: bytes) -> tuple[str, Incoming]:
     """Address a body to one of the places that speak a format; give the format, and the call."""
-    name = wire_name or choices.pick(NAMES)
+    name = choices.pick(NAMES)
     place = choices.pick(PLACES[name])
     models = PROVIDER_MODELS[place.provider.name] or (KNOWN[name][1],)
     model = choices.pick((KNOWN[name][1], *(one for one in models if "/" not in one)))
@@ -106,7 +106,7 @@ def bare(model: Model) -> Model:
     return model if model.tokenizer == "claude" else replace(model, tokenizer="bytes")
 
 
-def asked(found: Priced, call, told: Mapping, *, limit: int | None = None) -> Asked:
+def asked(found: Priced, call: Call, told: Mapping, *, limit: int | None = None) -> Asked:
     """Put together what is billed; `limit`: the output limit in force where it is not the request's."""
     body = _body(found, told)
     told = {key: item for key, item in told.items() if _means(found.wire.name, key, item)}
@@ -128,9 +128,8 @@ def _means(wire: str, key: str, item: object) -> bool:
 def _body(found: Priced, told: Mapping) -> Body:
     wire, inner = found.wire.name, told.get("request", told) if found.wire.name == "code_assist" else told
     reads, searches = _reads(wire, inner)
-    config = _config(inner)
-    counts = [_number(inner.get(key)) for key in ("n", "best_of")] if wire in COUNTED else []
-    choices = [*counts, _number(_either(config, "candidateCount", "candidate_count"))]
+    of_gemini = _number(_either(_config(inner), "candidateCount", "candidate_count"))
+    choices = [_number(inner.get(key)) for key in ("n", "best_of")] if wire in COUNTED else [of_gemini]
     return Body(
         "any",
         wire,

@@ -13,7 +13,7 @@ PLACES = Places(Path("here"), Path("config"), Path("data"))
 SECRET = "sk-ant-api03-Qm4xT9vLr2"  # made up; stands in an input as the word SECRET
 WORD = re.compile(r"(?<![\w.-])SECRET(?![\w.-])")
 NAMES = tuple(sorted(option_names()))
-MOST_CHARS = 2000
+MOST_CHARS, LONGEST_NAME = 2000, 200
 
 
 def run(data: bytes) -> None:
@@ -22,7 +22,8 @@ def run(data: bytes) -> None:
     text = WORD.sub(SECRET, body.decode("utf-8", "replace"))
     options = {}
     if choices.flag():
-        name = choices.pick(NAMES) if choices.flag() else text.split("\n", 1)[0]
+        line = text.split("\n", 1)[0]
+        name = choices.pick(NAMES) if choices.flag() or len(line) > LONGEST_NAME else line
         options[name], text = text[:200], "" if choices.flag() else text
     try:
         config = parse(text, FILE, options=options, places=PLACES)
