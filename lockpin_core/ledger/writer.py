@@ -328,6 +328,8 @@ class Writer:
             self._books.reset(doubt.after)
             self._send(doubt.answers)
             return True
+        # Before its answers: whoever hears one may ask at once what is the matter.
+        self._set_fault(reason(error))
         unavailable = LedgerUnavailable(reason(error))
         self._send_away(unavailable)
         kept: list[Operation] = []
@@ -346,7 +348,6 @@ class Writer:
             self._doubt = doubt
         else:
             self._keep_first(kept)
-        self._set_fault(reason(error))
         return False
 
     def _outcome(self, doubt: _Doubt) -> bool | None:

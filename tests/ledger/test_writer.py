@@ -116,6 +116,26 @@ def test_a_settle_in_doubt_is_booked_once(desk, happens):
     assert isinstance(desk.ledger.hold(call("c2", "0.1"), ONE).result(WAIT_S), Held)
 
 
+def test_that_writing_does_not_work_is_told_before_who_is_refused_for_it_is(tmp_path):
+    told: list[str] = []
+
+    def deliver(actions):
+        told.append("answers")
+        deliver_here(actions)
+
+    desk = SqliteDesk(tmp_path)
+    ledger = desk.open(deliver=deliver, fault=lambda code, reason: told.append(code))
+    desk.path.rename(desk.path.with_name("away"))
+
+    with pytest.raises(LedgerUnavailable):
+        ledger.hold(call("c1", "0.1"), ONE).result(WAIT_S)
+
+    assert told == ["ledger_unavailable", "answers"]
+    desk.path.with_name("away").rename(desk.path)
+    ledger.stop()
+    desk.close()
+
+
 def test_definitions_of_a_failed_commit_are_stored_by_the_next(tmp_path):
     desk = LyingDesk(tmp_path)
     desk.liar.commits = [False]
