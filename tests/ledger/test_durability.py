@@ -12,6 +12,7 @@ from faultvfs import FULL, IOERR_FSYNC, IOERR_WRITE, faults, is_possible
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held
+from lockpin_core.ledger.writer import deliver_here
 from tests.ledger import desk as d
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, rules
 
@@ -97,25 +98,30 @@ def spend(desk, count, seed=1):
 
 def spend_and_lose(folder, durability, count):
     """Spend; give the desk's place, its disk's log, the last rows, and (number of answers, image) at many points."""
-    told, images, chance = [], [], random.Random(count)
+    told, images, synced, chance = [], [], [], random.Random(count)
 
     def photograph(step):
         if chance.random() < 60 / (count * 40):
             images.append((len(told), disk.image(chance)))
 
+    def deliver(actions):
+        """Look at the disk in the writer's own thread: when an answer has come, the next commit may be on its way."""
+        synced.append(disk.steps("-wal", "sync")[-1:] > disk.steps("-wal", "write")[-1:])
+        deliver_here(actions)
+
     with faults() as disk:
         desk = SqliteDesk(folder)
         desk.ledger.stop()
-        desk.ledger = desk.open(durability=durability)
+        desk.ledger = desk.open(durability=durability, deliver=deliver)
         disk.log.clear()
         disk.seen = photograph
         for done in spend(desk, count):
             told.append(done)
-            if durability == "full":
-                assert disk.steps("-wal", "sync")[-1] > disk.steps("-wal", "write")[-1]
             if chance.random() < 40 / count:
                 images.append((len(told), disk.image(chance if chance.random() < 0.5 else None)))
         disk.seen = lambda step: None
+        assert all(synced) is (durability == "full")
+        assert len(synced) >= count // 3
         rows = calls(desk)
         syncs = len(disk.steps("-wal", "sync"))
         desk.close()

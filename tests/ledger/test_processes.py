@@ -84,4 +84,4 @@ def test_the_script_names_the_parts_that_there_are():
     done = crashtest("kil")
 
     assert done.returncode == 2
-    assert "there is no part kil; allowed are kill, stop, share, fifty, faults" in done.stderr
+    assert "there is no part kil; allowed are kill, wait, stop, share, fifty, faults" in done.stderr
