@@ -122,21 +122,22 @@ STATED |= dict.fromkeys(
 def _check_stated(wire: str, body: bytes, reading: Reading, *, streamed: bool) -> None:
     """A reply that states whole numbers is charged for no fewer tokens than they add up to: a stream's last ones do."""
     place, names = STATED.get(wire, ("", ()))
-    stated = [usage for tree in _trees(body, streamed=streamed) if isinstance(usage := tree.get(place), dict)]
+    stated = [usage for tree in _trees(body, wire, streamed=streamed) if isinstance(usage := tree.get(place), dict)]
     if stated and all(type(stated[-1].get(name, 0)) is int for name in names):
         least = sum(max(0, stated[-1].get(name, 0)) for name in names)
         assert total_tokens(_total(reading.portions)) >= least, (reading, stated[-1])
 
 
-def _trees(body: bytes, *, streamed: bool) -> Iterator[dict]:
-    """Give the objects of a reply; of an event of Responses what it says the response is."""
+def _trees(body: bytes, wire: str, *, streamed: bool) -> Iterator[dict]:
+    """Give the objects of a reply; of an event of Responses, and of an envelope of Google's, what the response is."""
     for text in [event.data for event in standard_events(body)] if streamed else [body]:
         try:
             found = json.loads(text.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
-            yield found["response"] if streamed and isinstance(found.get("response"), dict) else found
+            is_wrapped = isinstance(found.get("response"), dict) and (streamed or wire == "gemini")
+            yield found["response"] if is_wrapped else found
 
 
 def _terms(reading: Reading) -> tuple[str | None, ...]:
