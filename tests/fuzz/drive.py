@@ -1,4 +1,4 @@
-"""Runs one target under atheris: `drive.py TARGET [--learn FOLDER…] [libFuzzer's options and folders]`.
+"""Runs one target under atheris: `drive.py TARGET [options and folders of libFuzzer]`.
 
 What is fuzzed is imported in here, so that it is instrumented; nothing else is.
 """

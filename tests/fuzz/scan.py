@@ -132,7 +132,7 @@ def _check_stated(wire: str, body: bytes, reading: Reading, *, streamed: bool) -
 
 def _trees(body: bytes, wire: str, *, streamed: bool) -> Iterator[dict]:
     """Give the objects of a reply; of an event of Responses, and of an envelope of Google's, what the response is."""
-    for text in [event.data for event in standard_events(body)] if streamed else [body]:
+    for text in [event.data for event in standard_events(body + b"\n\n")] if streamed else [body]:
         try:
             found = json.loads(text.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
         except (ValueError, RecursionError):
