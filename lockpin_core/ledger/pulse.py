@@ -25,7 +25,8 @@ class Pulse:
     """That of one writer, and how others' are seen; `folder` is that of the locks."""
 
     def __init__(self, folder: Path, writer: str, ticks: Ticks = monotonic_s) -> None:
-        self._folder, self._path, self._ticks = folder, folder / writer, ticks
+        self._folder, self._ticks = os.fspath(folder), ticks  # plain text: it is looked at 40 times a second
+        self._path = f"{self._folder}/{writer}"
         self._beaten_s: float | None = None
 
     def beat(self) -> None:
@@ -41,7 +42,7 @@ class Pulse:
     def is_asleep(self, writer: str) -> bool:
         """Say whether a writer whose calls wait has shown nothing for a while; in doubt it is awake."""
         try:
-            beaten = (self._folder / writer).stat().st_mtime_ns
+            beaten = os.stat(f"{self._folder}/{writer}").st_mtime_ns  # noqa: PTH116
         except FileNotFoundError:
             return True
         except OSError:

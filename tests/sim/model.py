@@ -1,0 +1,285 @@
+"""The books as the contract describes them: who is charged, what fits, what was spent when. Judges every row.
+
+It knows no ledger and shares no code with one: plain integers, nanodollars and microseconds since 1970. A call is
+charged to every budget that applies. It fits where, for every enforced limit, spent + held + quote ≤ limit, in dollars
+and in tokens. Hold and charge belong to the window of the instant of the hold; a rolling window counts an open hold in
+full and a spend until the first step boundary (a forty-eighth of the period) at or after its instant + period. Time is
+the later of the wall clock and the last row.
+"""
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+DAY = 86_400 * 10**6
+UNTOLD = "untold"  # a reason that the books do not keep
+
+
+class Fault(Exception):
+    """A promise was broken; the message says which and where."""
+
+
+@dataclass
+class Rule:
+    """A budget."""
+
+    name: str
+    scope: str  # "task" | "machine"
+    window: str  # "lifetime" | "day" | "rolling"
+    usd: int | None = None
+    tokens: int | None = None
+    enforce: bool = True
+    models: tuple = ()
+    period: int = 0
+
+    def applies(self, model):
+        return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
+
+    def subject(self, task, machine):
+        return task if self.scope == "task" else machine
+
+    def key(self, task, machine, at):
+        return self.name, self.subject(task, machine), at // DAY if self.window == "day" else None
+
+
+@dataclass
+class Account:
+    """What one subject of one budget has spent and holds in one window."""
+
+    rule: Rule
+    held: list = field(default_factory=lambda: [0, 0])
+    spent: list = field(default_factory=lambda: [0, 0])
+    leaves: list = field(default_factory=list)  # of a rolling one: (instant, usd, tokens)
+    raised: int = 0
+
+    def pass_time(self, now):
+        if not self.leaves:
+            return
+        gone = [part for part in self.leaves if part[0] <= now]
+        if gone:
+            self.leaves = [part for part in self.leaves if part[0] > now]
+            self.spent[0] -= sum(part[1] for part in gone)
+            self.spent[1] -= sum(part[2] for part in gone)
+
+    def limits(self):
+        usd = None if self.rule.usd is None else self.rule.usd + self.raised
+        return usd, self.rule.tokens
+
+    def fits(self, usd, tokens):
+        most, most_tokens = self.limits()
+        return (not usd or most is None or self.spent[0] + self.held[0] + usd <= most) and (
+            not tokens or most_tokens is None or self.spent[1] + self.held[1] + tokens <= most_tokens
+        )
+
+    def is_transient(self, usd, tokens):
+        """Say whether only held amounts are in the way, if anything is."""
+        most, most_tokens = self.limits()
+        return (not usd or most is None or self.spent[0] + usd <= most) and (
+            not tokens or most_tokens is None or self.spent[1] + tokens <= most_tokens
+        )
+
+
+@dataclass
+class Hold:
+    """A call that is held, or was."""
+
+    call: str
+    at: int
+    task: str
+    machine: str
+    model: str
+    held: list  # usd, tokens: what is left of it
+    accounts: list
+    charged: list | None = None  # after its resolution; [0, 0] of a void
+    reason: str | None = None
+    is_void: bool = False
+    is_late: bool = False  # usage was booked after it had expired
+
+
+def leaves_at(at, period):
+    """Say when a spend leaves a rolling window: at the first multiple of period / 48 at or after `at` + period."""
+    steps = -((at + period) * 48 // -period)
+    return -(steps * period // -48)
+
+
+class Model:
+    """All accounts, and all calls by id."""
+
+    def __init__(self, rules):
+        self.rules = {rule.name: rule for rule in rules}
+        self.own_limits = {}  # by task: what its own budget was set to
+        self.accounts = {}
+        self.calls = {}
+        self.now = 0
+        self.last = []  # what the rows of the last commit moved, each as (account, spent, held), to look behind them
+
+    def tick(self, wall):
+        """Give the instant of something that happens now."""
+        return max(self.now, wall)
+
+    def accounts_of(self, task, machine, model, at):
+        found = []
+        for rule in self.rules.values():
+            if rule.applies(model):
+                key = rule.key(task, machine, at)
+                if key not in self.accounts:
+                    self.accounts[key] = Account(self.rule_for(rule, task))
+                found.append(key)
+        return found
+
+    def rule_for(self, rule, task):
+        if rule.name != "task" or task not in self.own_limits:
+            return rule
+        return Rule("task", "task", rule.window, self.own_limits[task], None, True)
+
+    def set_rule(self, name, usd):
+        """A limit of the configuration is another from now on; what was added to it is gone."""
+        rule = self.rules[name]
+        if rule.usd == usd:
+            return
+        rule.usd = usd
+        for account in self.accounts.values():
+            if account.rule.name == name:
+                account.raised = 0
+
+    def set_task(self, task, usd):
+        self.own_limits[task] = usd
+        key = "task", task, None
+        account = self.accounts.get(key)
+        if account is None:
+            self.accounts[key] = Account(self.rule_for(self.rules["task"], task))
+        else:
+            account.rule, account.raised = self.rule_for(self.rules["task"], task), 0
+
+    def raise_by(self, name, subject, usd, wall):
+        rule = self.rules[name]
+        day = self.tick(wall) // DAY if rule.window == "day" else None
+        key = name, subject, day
+        if key not in self.accounts:
+            self.accounts[key] = Account(self.rule_for(rule, subject))
+        self.accounts[key].raised += usd
+
+    # What rows say.
+
+    def hold(self, call, at, task, machine, model, usd, tokens):
+        if call in self.calls:
+            raise Fault(f"call {call} is held twice")
+        keys = self.accounts_of(task, machine, model, at)
+        for key in keys:
+            account = self.accounts[key]
+            account.pass_time(at)
+            if account.rule.enforce and not account.fits(usd, tokens):
+                raise Fault(
+                    f"OVERSHOOT: call {call} of {usd} nano, {tokens} tokens is held on {key}: limits "
+                    f"{account.limits()}, spent {account.spent}, held {account.held}"
+                )
+        self.last.append([])
+        for key in keys:
+            self.move(key, held=(usd, tokens))
+        self.calls[call] = Hold(call, at, task, machine, model, [usd, tokens], keys)
+
+    def move(self, key, *, held=(0, 0), spent=(0, 0)):
+        account = self.accounts[key]
+        for place in (0, 1):
+            account.held[place] += held[place]
+            account.spent[place] += spent[place]
+        self.last[-1].append((key, spent, held))
+
+    def shrink(self, call, usd, tokens):
+        hold = self.open_hold(call, "shrinks")
+        if usd < 0 or tokens < 0 or usd > hold.held[0] or tokens > hold.held[1]:
+            raise Fault(f"call {call} shrinks by {usd}, {tokens}, and holds {hold.held}")
+        self.last.append([])
+        for key in hold.accounts:
+            self.move(key, held=(-usd, -tokens))
+        hold.held = [hold.held[0] - usd, hold.held[1] - tokens]
+
+    def open_hold(self, call, what):
+        hold = self.calls.get(call)
+        if hold is None:
+            raise Fault(f"call {call} {what}, and was never held")
+        if hold.charged is not None:
+            raise Fault(f"call {call} {what}, and was resolved before")
+        return hold
+
+    def resolve(self, call, at, usd, tokens, *, reason, is_void):
+        hold = self.open_hold(call, "is resolved")
+        hold.charged, hold.reason, hold.is_void = [usd, tokens], reason, is_void
+        if usd > hold.held[0]:
+            raise Fault(f"call {call} is charged {usd} nano and held {hold.held[0]}: a bound was wrong")
+        self.last.append([])
+        for key in hold.accounts:
+            self.move(key, held=(-hold.held[0], -hold.held[1]))
+        self.spend(hold, at, usd, tokens)
+
+    def spend(self, hold, at, usd, tokens):
+        for key in hold.accounts:
+            account = self.accounts[key]
+            if account.rule.window != "rolling":
+                self.move(key, spent=(usd, tokens))
+                continue
+            account.pass_time(at)
+            end = leaves_at(hold.at, account.rule.period)
+            if end > at and (usd or tokens):
+                account.leaves.append((end, usd, tokens))
+                self.move(key, spent=(usd, tokens))
+
+    def correct(self, call, at, usd, tokens):
+        hold = self.calls.get(call)
+        if hold is None or hold.charged is None:
+            raise Fault(f"call {call} is corrected, and was not resolved")
+        if hold.reason not in ("expired", UNTOLD) or hold.is_late:
+            raise Fault(f"call {call} is charged twice: after {hold.reason}, by {usd} nano more")
+        hold.charged, hold.is_late = [hold.charged[0] + usd, hold.charged[1] + tokens], True
+        self.last.append([])
+        self.spend(hold, at, usd, tokens)
+
+    # What answers say.
+
+    def judge_short(self, call, task, machine, model, usd, tokens, wall, seen):
+        """Say whether a hold that was not given was right not to be: as the books stood at some point of the last
+        commit, which is where the answer comes from.
+
+        `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens) by (budget, subject).
+        Gives (fits nowhere it should, whether only held money was in the way).
+        """
+        at = self.tick(wall)
+        keys = [key for key in self.accounts_of(task, machine, model, at) if self.accounts[key].rule.enforce]
+        for key in keys:
+            self.accounts[key].pass_time(at)
+        undone = []
+        for place in range(len(self.last), -1, -1):
+            if self.looks_like(keys, seen):
+                fits = all(self.accounts[key].fits(usd, tokens) for key in keys)
+                transient = all(self.accounts[key].is_transient(usd, tokens) for key in keys)
+                self.redo(undone)
+                if fits:
+                    raise Fault(f"FALSE REFUSAL: call {call} of {usd} nano, {tokens} tokens fits, and is not held")
+                return transient
+            if place:
+                undone.append(self.last[place - 1])
+                self.undo(undone[-1])
+        self.redo(undone)
+        stands = {key: (self.accounts[key].spent, self.accounts[key].held) for key in keys}
+        raise Fault(f"call {call} is told of accounts as they never were: {seen}; they are {stands}")
+
+    def looks_like(self, keys, seen):
+        for key in keys:
+            account = self.accounts[key]
+            told = seen.get(key[:2])
+            if told != (account.spent[0], account.held[0], account.spent[1], account.held[1]):
+                return False
+        return True
+
+    def undo(self, row, sign=-1):
+        for key, spent, held in row:
+            account = self.accounts[key]
+            for place in (0, 1):
+                account.spent[place] += sign * spent[place]
+                account.held[place] += sign * held[place]
+
+    def redo(self, rows):
+        for row in rows:
+            self.undo(row, 1)
+
+    def open_calls(self):
+        return [hold for hold in self.calls.values() if hold.charged is None]

@@ -1,0 +1,159 @@
+"""Bugs that are planted in a copy of Lockpin, to see that the play finds each. A bug is a piece of source and what
+stands in its place; where the source has moved, the bug has to be planted anew, and the run says so.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS, CALLS = 20, 1000  # 20,000 calls
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One bug."""
+
+    name: str
+    path: str
+    source: str
+    planted: str
+    also: tuple = ()  # what keeps it from doing harm, taken away too: (path, source, planted)
+
+
+BUGS = (
+    Bug(
+        "hold not durable", "ledger/writer.py",
+        "            committing = True\n",
+        "            self._send(answers)\n            answers = []\n            committing = True\n",
+    ),
+    Bug(
+        "check then write", "ledger/frame.py",
+        "        if version != self._version:\n            self._read_anew()\n",
+        "        if self._version is None:\n            self._read_anew()\n",
+    ),
+    Bug(
+        "settled twice", "ledger/books.py",
+        "        if before.charge is None or before.charge.reason != EXPIRED or charge.estimated:\n",
+        "        if before.charge is None:\n",
+    ),
+    Bug(
+        "window of the settlement", "ledger/books.py",
+        "self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)",
+        "self.balances.settle(taken.accounts, self.at, held, spent, task.terms)",
+    ),
+    Bug(
+        "void of a sent call", "settlement.py",
+        '    return held(call, outcome.ending.value)\n\n\ndef _failed',
+        '    return Void(outcome.ending.value)\n\n\ndef _failed',
+    ),
+    Bug(
+        "lost shrink", "ledger/books.py",
+        "        self.balances.settle(held.accounts, held.at, less, (0, 0), self.terms(held.task))\n        facts",
+        "        facts",
+    ),
+    Bug(
+        "recovery of a live writer", "ledger/liveness.py",
+        "        except OSError:\n            return None\n\n",
+        "        except OSError:\n            return Claim(path, os.open(path, os.O_RDONLY))\n\n",
+    ),
+    Bug(
+        "ticket leaked", "ledger/waiting.py",
+        "        self._connection.executemany(_DROP, gone)\n",
+        "",
+    ),
+    Bug(
+        "true-up of a call that grows", "engine.py",
+        "incoming.provider.prompt_first and not priced.parsed.grows",
+        "incoming.provider.prompt_first",
+        (("wire/anthropic_usage.py", " and not self.lost and not self.grows\n", " and not self.lost\n"),),
+    ),
+    Bug(
+        "rounding down", "money.py",
+        "return cls(-(-pico // PICO_PER_NANO))",
+        "return cls(pico // PICO_PER_NANO)",
+    ),
+    Bug(
+        "hold on some accounts only", "ledger/accounts.py",
+        "for budget in (own, *applying))",
+        "for budget in (own, *applying[:1]))",
+    ),
+    Bug(
+        "what just fits is refused", "budgets.py",
+        "left is None or most <= left or not most",
+        "left is None or most < left or not most",
+    ),
+    Bug(
+        "held money forgotten", "budgets.py",
+        "None if self.limit is None else self.limit - self.spent - self.held\n",
+        "None if self.limit is None else self.limit - self.spent\n",
+    ),
+    Bug(
+        "tokens that are held are forgotten", "ledger/accounts.py",
+        "- balance.spent_tokens - balance.held_tokens\n\n\ndef is_spent_up",
+        "- balance.spent_tokens\n\n\ndef is_spent_up",
+    ),
+    Bug(
+        "lost answer taken for a failed commit", "ledger/writer.py",
+        "            happened = self._outcome(doubt)\n",
+        "            happened = False\n",
+    ),
+    Bug(
+        "stale verdict after a wait", "admission_room.py",
+        "        return await self._ask(lower.call, lower, out_of_turn=True) if isinstance(waited, Short) else waited\n",
+        "        return answer if isinstance(waited, Short) else waited\n",
+    ),
+)  # fmt: skip
+
+
+def main(names, *, jobs):
+    """Plant bugs one by one and print which were found after how many calls. Gives the exit status."""
+    wanted = [bug for bug in BUGS if not names or bug.name in names]
+    if not wanted:
+        print(f"there is no such bug; there are: {', '.join(bug.name for bug in BUGS)}")
+        return 2
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        found = list(pool.map(plant, wanted))
+    for bug, words in zip(wanted, found, strict=True):
+        print(f"{bug.name:40} {words or 'NOT FOUND'}")
+    missed = sum(words is None for words in found)
+    print(f"{len(found) - missed} of {len(found)} planted bugs found, in {time.monotonic() - began_s:.0f} s")
+    return 1 if missed else 0
+
+
+def plant(bug):
+    """Play a copy with a bug until a promise is broken; say by what and after how many calls. None: not within 20,000."""
+    with tempfile.TemporaryDirectory(prefix="lockpin-planted-") as place:
+        folder = Path(place)
+        shutil.copytree(ROOT / "lockpin_core", folder / "lockpin_core", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "pricing").symlink_to(ROOT / "pricing")
+        for where, source, planted in ((bug.path, bug.source, bug.planted), *bug.also):
+            path = folder / "lockpin_core" / where
+            text = path.read_text("utf-8")
+            if text.count(source) != 1:
+                sys.exit(f"the bug {bug.name!r} has no place any more in {where}: plant it anew")
+            path.write_text(text.replace(source, planted), "utf-8")
+        return _found(folder)
+
+
+def _found(folder):
+    command = [sys.executable, "-P", str(ROOT / "scripts" / "simulate"), "--seeds", str(SEEDS), "--calls", str(CALLS)]
+    environment = os.environ | {"LOCKPIN_SIM_CORE": str(folder), "PYTHONHASHSEED": "0"}
+    ended = subprocess.run(
+        [*command, "--jobs", "1", "--first"], capture_output=True, text=True, env=environment, check=False
+    )
+    if ended.returncode == 0:
+        return None
+    calls = re.search(r"([\d,]+) calls in", ended.stdout)
+    words = re.search(r"^seed \d+: (.*)$", ended.stdout, re.MULTILINE)
+    if calls is None or words is None:
+        sys.exit(f"the play itself broke:\n{ended.stdout}{ended.stderr}")
+    return f"after {calls[1]} calls: {words[1][:110]}"
