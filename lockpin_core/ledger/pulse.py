@@ -26,7 +26,7 @@ class Pulse:
 
     def __init__(self, folder: Path, writer: str, ticks: Ticks = monotonic_s) -> None:
         self._folder, self._ticks = os.fspath(folder), ticks  # plain text: it is looked at 40 times a second
-        self._path = f"{self._folder}/{writer}"
+        self._path = folder / writer
         self._beaten_s: float | None = None
 
     def beat(self) -> None:
