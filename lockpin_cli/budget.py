@@ -14,8 +14,9 @@ import typer
 from lockpin_cli import completion
 from lockpin_cli.changes import open_admin, stranger, task_name, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
-from lockpin_cli.inputs import amount, load_config, price_table
-from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.inputs import amount, load_config, load_to_read, price_table
+from lockpin_cli.listener import warn_beside
+from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there, need
 from lockpin_cli.rules import Known, account, account_key, known, one_form, refuse_configured
@@ -77,12 +78,13 @@ def status(
     key: KeyOption = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Show what is spent and held of each limit. USED goes by spent alone.
 
     Example: lockpin budget status --key task:fix-login --output json
     """
-    loaded = load_config(context, config)
+    loaded = load_to_read(context, config)
     wanted = None if key is None else ":".join(account_key(key))
     there = known(loaded)
     if budget is not None and budget not in there.book.names():
@@ -127,6 +129,7 @@ def set_budget(
     ] = None,
     alert_at: Annotated[str | None, typer.Option(metavar="0.5,0.8", help="Shares of the limit that alert.")] = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Make a budget that enforces, or change one; it holds from the next call on, in every running proxy.
 
@@ -170,6 +173,7 @@ def _put(config: Config, budget: Budget) -> None:
     print(plain(f"{_changed(budget, was)}{_already(config, budget)}"))
     if why is not None:
         say(f'warning: budget "{budget.name}" {why}')
+    warn_beside(config.ledger)
 
 
 @app.command("rm")
@@ -180,6 +184,7 @@ def remove(
         typer.Argument(metavar="NAME", help="A budget that a command has made.", autocompletion=completion.budgets),
     ],
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Take a budget out of force. What it has counted stays, and goes on when it is set again.
 
@@ -194,6 +199,7 @@ def remove(
         raise CommandError(f'no budget "{name}" was made by command; there is {made}{way}')
     gone = open_admin(loaded).budget_rm(name, who=whoami()).budget
     print(plain(f'budget "{name}" is out of force: {line(gone)}; what it has counted stays'))
+    warn_beside(loaded.ledger)
 
 
 @app.command("raise")
@@ -206,6 +212,7 @@ def raise_limit(
     undo: Annotated[bool, typer.Option("--undo", help="Take back all that was added in the current window.")] = False,
     key: KeyOption = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Raise a limit for its current window; a lifetime limit for good, a rolling one for one period.
 
@@ -232,6 +239,7 @@ def raise_limit(
         limit = f"limit {_limit(after)} {_until(after)}"
     words = f"{key_of(after)}: {chosen.name} {limit}, spent {said(after.spent)}, held {said(after.held)}"
     print(plain(words + _closed(loaded, chosen, subject)))
+    warn_beside(loaded.ledger)
     if note is not None:
         say(note)
 
@@ -242,6 +250,7 @@ def reset(
     name: AccountArgument,
     key: KeyOption = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Let what is spent in the current window count from now on. Calls in flight stay held.
 
@@ -256,6 +265,7 @@ def reset(
     tokens = f" and {before.spent_tokens:,} tokens" if after.limit_tokens is not None else ""
     counts = f"spent was {said(before.spent)}{tokens} and counts from {said(after.spent)} now"
     print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {said(after.held)}, {limit}"))
+    warn_beside(loaded.ledger)
     if note is not None:
         say(note)
 
@@ -299,6 +309,7 @@ def _set_task(config: Config, there: Known, name: str, flags: Flags) -> None:
     was = "none" if before.limit_nano is None else f"{said(Money(before.limit_nano))}, {_shown(before.window)}"
     again = "; it was closed and is open again" if before.closed else ""
     print(plain(f"{told(made)}; before: {was}{again}"))
+    warn_beside(config.ledger)
 
 
 def _task_stays(name: str) -> str:

@@ -12,8 +12,8 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.changes import stranger, task_name
-from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, TaskOption, new_app
+from lockpin_cli.inputs import instant, load_to_read
+from lockpin_cli.options import LIMIT_MAX, ConfigOption, LedgerOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
@@ -53,6 +53,7 @@ def calls(
     ] = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """List calls, newest first. JSON is an array of receipts.
 
@@ -62,7 +63,7 @@ def calls(
     """
     start = None if since is None else instant(since, "--since", utc_now())
     named = None if task is None else task_name(task, "--task")
-    loaded = load_config(context, config)
+    loaded = load_to_read(context, config)
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
     with ExitStack() as stack:
         found: Iterator[CallRow] = iter(())

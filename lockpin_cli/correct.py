@@ -9,7 +9,7 @@ import typer
 
 from lockpin_cli.changes import find_call, open_admin, whoami
 from lockpin_cli.inputs import cost, load_config
-from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import plain
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import stamp, utc_now
@@ -33,6 +33,7 @@ def correct(
     usd: Annotated[str, typer.Option(metavar="USD", help="What the call really cost in all, not the difference.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with the correction.")],
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Book what a call that has ended really cost, in the window of its hold. Every row stays; one is added.
 

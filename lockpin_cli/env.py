@@ -18,7 +18,8 @@ from lockpin_cli import completion
 from lockpin_cli.authority import FOLDERS, REPLACING, Trust, stores, trust
 from lockpin_cli.changes import task_name
 from lockpin_cli.inputs import load_config
-from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.listener import PORT, Health, refuse_other
+from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import say
 from lockpin_cli.presence import is_there
 from lockpin_core.config import Config
@@ -30,10 +31,7 @@ from lockpin_core.providers import Providers
 app = new_app()
 
 _NODE = "NODE_EXTRA_CA_CERTS"
-PORT = 8080
 _PASSWORD = "task"
-_ANSWER_S = 0.5  # a proxy on this machine answers at once
-_HEALTH_BYTES = 10_000  # more than the page has
 _SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b"  # PowerShell takes all of these for the end of a text
 
 
@@ -59,19 +57,22 @@ def env(
     port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens.")] = PORT,
     shell: Annotated[Shell, typer.Option(help="How to write the assignments.")] = Shell.SH,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Print the variables that an agent needs to go through the proxy.
 
-    On any fault it prints `false`, so that what follows `&&` does not start.
+    On any fault it prints `false`, so that what follows `&&` does not start: also where no Lockpin answers on the port
+    but something else, or one that books in another ledger. Where nothing answers it warns: the proxy may start later.
 
     Example: eval "$(lockpin env --task fix-login)" && claude
     """
     loaded = load_config(context, config)
+    answer = refuse_other(port, loaded.ledger)
     told = changes(port, task, os.environ)
     write, unset = _WRITERS[shell]
     lines = [write(name, value) for name, value in told.values.items()]
     print("\n".join([*lines, *map(unset, told.gone)]))
-    for note in filter(None, (told.note(), _task_note(loaded, task), proxy_note(port))):
+    for note in filter(None, (told.note(), _task_note(loaded, task), proxy_note(port, answer.health))):
         say(note)
 
 
@@ -129,43 +130,18 @@ def variables(address: str, files: Trust) -> dict[str, str]:
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
-class Health(enum.Enum):
-    """What answers on a port of this machine."""
+def proxy_note(port: int, found: Health) -> str | None:
+    """Say that no proxy of ours answers on this machine's port, or that it refuses calls; None: all is well.
 
-    OK = "ok"
-    REFUSING = "refusing"  # a proxy of ours that refuses calls for a fault
-    OTHER = "other"
-    NONE = "none"
-
-
-def health(port: int) -> Health:
-    """Ask directly, through no proxy, what answers on a port."""
-    from http.client import HTTPConnection, HTTPException  # slow to import
-
-    connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
-    try:
-        connection.request("GET", "/lockpin/healthz")
-        answer = connection.getresponse()
-        is_ours = answer.read(_HEALTH_BYTES).startswith(b'{"status":')
-    except (OSError, HTTPException):
-        return Health.NONE
-    finally:
-        connection.close()
-    return {200: Health.OK, 503: Health.REFUSING}.get(answer.status, Health.OTHER) if is_ours else Health.OTHER
-
-
-def proxy_note(port: int) -> str | None:
-    """Say that no proxy of ours answers on this machine's port; None: one does."""
-    where, start = f"http://127.0.0.1:{port}", f"`lockpin up{'' if port == PORT else f' --port {port}'}` starts it"
-    match health(port):
-        case Health.OK:
-            return None
+    That none answers is no fault: it may be started afterwards.
+    """
+    where = f"http://127.0.0.1:{port}"
+    match found:
         case Health.NONE:
-            return f"no proxy answers at {where}; {start}"
+            return f"no proxy answers at {where}; `lockpin up{'' if port == PORT else f' --port {port}'}` starts it"
         case Health.REFUSING:
             return f"the proxy at {where} refuses calls; {where}/lockpin/healthz says why"
-        case Health.OTHER:
-            return f"what answers at {where} is no Lockpin; {start}, on another port"
+    return None
 
 
 def _task_note(config: Config, task: str | None) -> str | None:

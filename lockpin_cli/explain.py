@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from lockpin_cli.changes import find_call
-from lockpin_cli.inputs import load_config, price_table
-from lockpin_cli.options import ConfigOption
+from lockpin_cli.inputs import load_to_read, price_table
+from lockpin_cli.options import ConfigOption, LedgerOption
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
 from lockpin_core.call import Terms
 from lockpin_core.clock import stamp, utc_now
@@ -52,12 +52,13 @@ def explain(
     ] = "last",
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Show how a call's charge and hold were computed. Status 1 where the charge does not add up with these prices.
 
     Example: lockpin prices explain last
     """
-    loaded = load_config(context, config)
+    loaded = load_to_read(context, config)
     found = find_call(loaded.ledger, call)
     if found.held is None:
         raise CommandError(f'call "{found.id}" was {found.decision} ({found.code}); it took no hold and cost nothing')

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from lockpin_cli.options import config_path
+from lockpin_cli.output import say
 from lockpin_core import config_values as values
-from lockpin_core.config import Config, load, updates_dir
+from lockpin_core.config import Config, load, parse, updates_dir
 from lockpin_core.config_yaml import Text, Where
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
@@ -28,8 +29,42 @@ _STEP = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 
 
 def load_config(context: typer.Context, own: Path | None, options: Mapping[str, str] | None = None) -> Config:
-    """Read the configuration that is in force for a command. Raises ConfigError."""
-    return load(config_path(context, own), options=options or {}, env=os.environ)
+    """Read the configuration that is in force for a command, with the ledger that it names. Raises ConfigError."""
+    ledger, path = named_ledger(context), config_path(context, own)
+    try:
+        return load(path, options={**ledger, **(options or {})}, env=os.environ)
+    except ConfigError:
+        if ledger:
+            load(path, options=options, env=os.environ)  # the file alone is sound, or its own fault is told
+            _check_ledger(ledger)
+        raise
+
+
+def load_to_read(context: typer.Context, own: Path | None, options: Mapping[str, str] | None = None) -> Config:
+    """Read it for a command that changes nothing: where the ledger is named, that works with a faulty file too."""
+    try:
+        return load_config(context, own, options)
+    except ConfigError as error:
+        ledger = named_ledger(context)
+        if not ledger:
+            raise ConfigError(f"{error}; with --ledger sqlite:///PATH this command works without the file") from None
+        _check_ledger(ledger)
+        say(f"{error}; it is left out, as --ledger says what to read")
+        return parse(None, None, options={**ledger, **(options or {})})
+
+
+def named_ledger(context: typer.Context) -> dict[str, str]:
+    """Give the ledger that the command line names, as an option of the configuration."""
+    named = context.params.get("ledger")
+    return {} if named is None else {"ledger": named}
+
+
+def _check_ledger(options: Mapping[str, str]) -> None:
+    try:
+        parse(None, None, options=options)
+    except ConfigError:
+        words = f'it is "{options["ledger"]}"; sqlite or sqlite:///absolute/path is allowed'
+        raise typer.BadParameter(words, param_hint="--ledger") from None
 
 
 def price_table(config: Config) -> PriceTable:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from lockpin_cli.env import PORT, Health, health
+from lockpin_cli.listener import PORT, ask, other_books
 from lockpin_cli.output import say
 from lockpin_cli.up import Start, check_port, free_port
 from lockpin_core.errors import CommandError
@@ -90,7 +90,7 @@ def _found_or_started(
 ) -> tuple[int, subprocess.Popen[bytes] | None]:
     """Give the port of a proxy, and the process where it was started for this."""
     found = _ours(file, ledger)
-    if found is not None and port in (None, found.port) and _is_healthy(found.port):
+    if found is not None and port in (None, found.port) and _is_on(found.port, ledger):
         return found.port, None
     if _is_there(port or PORT, ledger, is_asked=port is not None):
         return port or PORT, None
@@ -106,26 +106,27 @@ def _until_unused(start: Start, ledger: Path) -> Start:
     return replace(start, arguments=(*start.arguments, "--until-unused", *locks))
 
 
-def _is_healthy(port: int) -> bool:
-    return health(port) in (Health.OK, Health.REFUSING)
+def _is_on(port: int, ledger: Path) -> bool:
+    """Say whether a proxy of ours answers on a port, and books in this ledger."""
+    answer = ask(port)
+    return answer.is_ours and other_books(port, answer, ledger) is None
 
 
 def _is_there(port: int, ledger: Path, *, is_asked: bool) -> bool:
-    """Say whether a proxy of ours answers on a port. Raises CommandError where it keeps other books than these."""
-    if not _is_healthy(port):
-        return False
-    if _alive(ledger):
-        return True
-    if not is_asked:
-        return False  # somebody else's, perhaps: another port is free
-    raise CommandError(
-        f"the proxy on port {port} keeps its books elsewhere than in {ledger}; name its --config, or another --port"
-    )
+    """Say whether a proxy on this ledger answers on a port. Raises CommandError where one of another was asked for."""
+    answer = ask(port)
+    other = other_books(port, answer, ledger)
+    if other is None:
+        return answer.is_ours
+    if is_asked:
+        raise CommandError(other)
+    say(f"the proxy on port {port} books in another ledger than {ledger}, so one of its own is started")
+    return False
 
 
 def _free(port: int | None) -> int:
     if port is not None:
-        check_port(port)
+        check_port(port, "lockpin run")
         return port
     found = free_port(PORT)
     if found is None:
@@ -143,7 +144,7 @@ def _start(start: Start, port: int, ledger: Path) -> tuple[subprocess.Popen[byte
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
-            _await(child, port, printed)
+            _await(child, port, ledger, printed)
         except BaseException:  # a Ctrl-C too: nobody else would end it
             child.terminate()
             child.wait()
@@ -152,10 +153,10 @@ def _start(start: Start, port: int, ledger: Path) -> tuple[subprocess.Popen[byte
     return child, Started(child.pid, port, new.pop()) if len(new) == 1 else None
 
 
-def _await(child: subprocess.Popen[bytes], port: int, printed: IO[bytes]) -> None:
+def _await(child: subprocess.Popen[bytes], port: int, ledger: Path, printed: IO[bytes]) -> None:
     """Wait until a proxy answers. Raises CommandError with its last words where it does not."""
     end = time.monotonic() + _START_S
-    while not _is_healthy(port):
+    while not _is_on(port, ledger):
         if child.poll() is not None or time.monotonic() > end:
             raise CommandError(f"the proxy did not start, so the command was not run: {_last_words(printed)}")
         time.sleep(_STEP_S)

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from lockpin_cli.changes import whoami
-from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import ConfigOption, SinceOption, new_app
+from lockpin_cli.inputs import instant, load_config, load_to_read
+from lockpin_cli.options import ConfigOption, LedgerOption, SinceOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there, need
 from lockpin_core.clock import new_id, stamp, utc_now
@@ -38,30 +38,31 @@ def backup(
         str | None, typer.Argument(metavar="[DEST]", help="A new file, or a folder; else beside the ledger.")
     ] = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Copy the ledger as it is at one instant, while the proxy runs, and verify the copy. It overwrites nothing.
 
     Example: lockpin ledger backup /media/disk/lockpin.sqlite3
     """
-    ledger = need(load_config(context, config).ledger)
+    books = need(load_to_read(context, config).ledger)
     wanted = None if dest is None else _destination(dest)
     with _bar("pages") as progress:
-        made = maintain.backup(ledger, wanted, now=utc_now(), new_id=new_id, progress=progress)
+        made = maintain.backup(books, wanted, now=utc_now(), new_id=new_id, progress=progress)
     if made.verdict.wrong is not None:
-        raise CommandError(f"{made.path} is a copy, and {ledger} is wrong: {made.verdict.wrong.words}")
+        raise CommandError(f"{made.path} is a copy, and {books} is wrong: {made.verdict.wrong.words}")
     print(plain(f"backup: {made.verdict.rows:,} rows, {_size(made.size_bytes)}, verified, in {made.path}"))
 
 
 @app.command()
-def vacuum(context: typer.Context, config: ConfigOption = None) -> None:
+def vacuum(context: typer.Context, config: ConfigOption = None, ledger: LedgerOption = None) -> None:
     """Give back the space of rows that were taken out. No proxy may run meanwhile.
 
     Example: lockpin ledger vacuum
     """
-    ledger = need(load_config(context, config).ledger)
-    done = maintain.vacuum(ledger, new_id=new_id)
+    books = need(load_config(context, config).ledger)
+    done = maintain.vacuum(books, new_id=new_id)
     given = max(done.before_bytes - done.after_bytes, 0)
-    print(plain(f"vacuumed: {_size(given)} given back, {_size(done.after_bytes)} left in {ledger}"))
+    print(plain(f"vacuumed: {_size(given)} given back, {_size(done.after_bytes)} left in {books}"))
 
 
 @app.command()
@@ -72,6 +73,7 @@ def prune(
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Take old rows out, while the proxy runs; sums, accounts and chain ends stay, so the rest can be verified.
 
@@ -81,19 +83,19 @@ def prune(
     Example: lockpin ledger prune --before 180d
     """
     since = instant(before, "--before", utc_now())
-    ledger = need(load_config(context, config).ledger)
-    wanted = plan(ledger, since)
+    books = need(load_config(context, config).ledger)
+    wanted = plan(books, since)
     if wanted.count == 0:
         why = f": {wanted.kept}" if wanted.kept else ""
-        print(plain(f"no rows from before {stamp(since)} can be taken out of {ledger}{why}"))
+        print(plain(f"no rows from before {stamp(since)} can be taken out of {books}{why}"))
         return
     if wanted.kept:
         say(wanted.kept)
     if not yes:
-        _ask(ledger, wanted)
+        _ask(books, wanted)
     with _bar("rows") as progress:
-        taken = take_out(ledger, wanted, clock=utc_now, new_id=new_id, who=whoami(), progress=progress)
-    print(plain(f"pruned: {_rows(taken)} up to {_until(wanted)} taken out of {ledger}; `lockpin ledger vacuum` gives"
+        taken = take_out(books, wanted, clock=utc_now, new_id=new_id, who=whoami(), progress=progress)
+    print(plain(f"pruned: {_rows(taken)} up to {_until(wanted)} taken out of {books}; `lockpin ledger vacuum` gives"
                 " their space back"))  # fmt: skip
 
 
@@ -106,17 +108,18 @@ def list_events(
     ] = False,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """List what was changed, by whom and when, newest last: limits, tasks, rows taken out.
 
     Example: lockpin ledger events --since 7d --format json
     """
     start = None if since is None else instant(since, "--since", utc_now())
-    ledger = load_config(context, config).ledger
+    books = load_to_read(context, config).ledger
     with contextlib.ExitStack() as stack:
         found: Iterator[Event] = iter(())
-        if is_there(ledger):
-            found = stack.enter_context(LedgerReader(ledger)).events(since=start)
+        if is_there(books):
+            found = stack.enter_context(LedgerReader(books)).events(since=start)
         records = (record(event) for event in found if every or event.code not in BOOKKEEPING)
         if form is not Format.TABLE:
             show(View((), (), records, FIELDS), form)
@@ -125,7 +128,7 @@ def list_events(
             [str(each["at"]), str(each["who"] or "-"), "yes" if each["loosens"] else "-", str(each["what"])]
             for each in records
         ]
-        empty = f"nothing was changed {'since then ' if start else 'yet '}in {ledger}"
+        empty = f"nothing was changed {'since then ' if start else 'yet '}in {books}"
         show(View(_EVENT_COLUMNS, cells, (), FIELDS, empty=empty), form)
 
 

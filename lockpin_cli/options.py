@@ -16,6 +16,10 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="The configuration to use instead of the one that is found."),
 ]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="sqlite:///PATH", help="The ledger to use instead of the one in lockpin.yaml."),
+]
 SinceOption = Annotated[
     str | None, typer.Option(metavar="WHEN", help="From then on: 24h, 7d, or a date such as 2026-10-22.")
 ]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lockpin_cli.inputs import instant, load_config
-from lockpin_cli.options import LIMIT_MAX, ConfigOption, SinceOption, new_app
+from lockpin_cli.inputs import instant, load_to_read
+from lockpin_cli.options import LIMIT_MAX, ConfigOption, LedgerOption, SinceOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import utc_now
-from lockpin_core.config import Config
+from lockpin_core.config import Config, parse
 from lockpin_core.errors import ConfigError
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import aligned, said
@@ -63,6 +64,7 @@ def report(
     form: FormatOption = Format.TABLE,
     plot: Annotated[bool, typer.Option("--plot", help="Draw what was spent instead of a table.")] = False,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Add up calls, tokens and dollars; works while the proxy runs.
 
@@ -85,10 +87,11 @@ def report(
 
 
 def _config(context: typer.Context, own: Path | None, zone: str | None) -> Config:
-    loaded = load_config(context, own)
+    loaded = load_to_read(context, own)
     try:
-        return loaded if zone is None else load_config(context, own, {"timezone": zone})
-    except ConfigError as error:  # the file alone is sound
+        named = loaded.timezone if zone is None else parse(None, None, options={"timezone": zone}).timezone
+        return replace(loaded, timezone=named)
+    except ConfigError as error:
         raise typer.BadParameter(str(error), context, param_hint="--timezone") from None
 
 

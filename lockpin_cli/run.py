@@ -16,9 +16,10 @@ import typer
 from lockpin_cli import child, completion
 from lockpin_cli.changes import open_admin, task_name, whoami
 from lockpin_cli.env import changes
-from lockpin_cli.inputs import amount, load_config, price_table
+from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
 from lockpin_cli.keeper import proxy
-from lockpin_cli.options import ConfigOption, config_path, new_app
+from lockpin_cli.listener import refuse_other_books
+from lockpin_cli.options import ConfigOption, LedgerOption, config_path, new_app
 from lockpin_cli.output import say
 from lockpin_cli.presence import is_there
 from lockpin_cli.rules import known
@@ -51,6 +52,7 @@ def run(
         int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Where the proxy listens; else 8080.")
     ] = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Run a command behind the proxy; one is started where none runs, and ended with the last command that uses it.
 
@@ -84,10 +86,14 @@ def _run(
         refuse_empty(loaded.ledger)
     price_table(loaded)  # a mistake in it is one line here
     name = _name_of(task, limit, command[0], utc_now())
+    if port is not None:
+        refuse_other_books(port, loaded.ledger)  # before anything is changed
     _settle_budget(loaded, name, limit)
 
+    named = named_ledger(context)
+
     def starter(at: int) -> Start:
-        return proxy_start(at, file, {}, Path(__file__).parent.parent, os.environ)
+        return proxy_start(at, file, named, Path(__file__).parent.parent, os.environ)
 
     with proxy(loaded.ledger, port, starter, -(-loaded.drain_ms // 1000)) as found:
         told = changes(found, name, os.environ)

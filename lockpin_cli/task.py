@@ -10,8 +10,9 @@ import typer
 from lockpin_cli import completion
 from lockpin_cli.changes import open_admin, task_name, whoami
 from lockpin_cli.flags import window_of
-from lockpin_cli.inputs import amount, load_config
-from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.inputs import amount, load_config, load_to_read
+from lockpin_cli.listener import warn_beside
+from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
@@ -50,6 +51,7 @@ def new(
     ] = "lifetime",
     period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Make a task with a budget. A name in use gets this budget, a closed task opens again.
 
@@ -60,8 +62,9 @@ def new(
     limit = amount(budget, "--budget")
     name = task_name(name, "NAME")
     kind = kind_text(window_of(window, period))
-    admin = open_admin(load_config(context, config))
-    print(plain(told(admin.task_new(name, limit=limit, window=kind, who=whoami()))))
+    loaded = load_config(context, config)
+    print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami()))))
+    warn_beside(loaded.ledger)
 
 
 def told(made: TaskInfo) -> str:
@@ -74,17 +77,19 @@ def told(made: TaskInfo) -> str:
 
 
 @app.command("list")
-def list_tasks(context: typer.Context, form: FormatOption = Format.TABLE, config: ConfigOption = None) -> None:
+def list_tasks(
+    context: typer.Context, form: FormatOption = Format.TABLE, config: ConfigOption = None, ledger: LedgerOption = None
+) -> None:
     """List every task that was made or used.
 
     Example: lockpin task list --format json
     """
-    loaded = load_config(context, config)
+    loaded = load_to_read(context, config)
     show(_view(_tasks(loaded)), form)
 
 
 @app.command()
-def close(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
+def close(context: typer.Context, name: NameArgument, config: ConfigOption = None, ledger: LedgerOption = None) -> None:
     """Close a task: its next calls are refused.
 
     Example: lockpin task close fix-login

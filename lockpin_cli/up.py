@@ -108,14 +108,14 @@ def read_flags(words: Sequence[str]) -> dict[str, str]:
     return flags
 
 
-def check_port(port: int) -> None:
-    """Raise CommandError with a port that is free where this one cannot be listened on."""
+def check_port(port: int, command: str = "lockpin up") -> None:
+    """Raise CommandError with a port that is free for the command where this one cannot be listened on."""
     fault = _bind(port)
     if fault is None:
         return
     free = free_port(port + 1 if port >= 1024 else 8080)
     what = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be listened on: {fault.strerror}"
-    way = f"start with: lockpin up --port {free}" if free else "another one is allowed"
+    way = f"start with: {command} --port {free}" if free else "another one is allowed"
     raise CommandError(f"port {port} {what}; {way}")
 
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from lockpin_cli.inputs import load_config
-from lockpin_cli.options import ConfigOption, new_app
+from lockpin_cli.inputs import load_to_read
+from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import plain
 from lockpin_cli.presence import need
 from lockpin_core.errors import CommandError
@@ -37,22 +37,23 @@ def verify(
         Form, typer.Option("--format", "--output", help="table for people, json for programs.")
     ] = Form.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Prove the ledger: every chain, every account, every hold within its limits. Status 1 where something is wrong.
 
     Works while the proxy runs. Example: lockpin verify --format json
     """
-    ledger = need(load_config(context, config).ledger, ", so there is nothing to verify")
+    books = need(load_to_read(context, config).ledger, ", so there is nothing to verify")
     with _progress() as progress:
-        verdict = check(ledger, progress)
+        verdict = check(books, progress)
     if form is Form.JSON:
-        print(dumps(_document(verdict, ledger)))
+        print(dumps(_document(verdict, books)))
         raise typer.Exit(0 if verdict.wrong is None else 1)
     if verdict.wrong is not None:
-        raise CommandError(f"{ledger} is wrong: {verdict.wrong.words}")
+        raise CommandError(f"{books} is wrong: {verdict.wrong.words}")
     for warning in verdict.warnings:
         print(plain(f"warning: {warning}"))
-    print(plain(f"verified: {_counted(verdict)} in {ledger}"))
+    print(plain(f"verified: {_counted(verdict)} in {books}"))
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.changes import stranger
-from lockpin_cli.inputs import amount, instant, load_config, price_table
-from lockpin_cli.options import ConfigOption, SinceOption, TaskOption, new_app
+from lockpin_cli.inputs import amount, instant, load_to_read, price_table
+from lockpin_cli.options import ConfigOption, LedgerOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, show
 from lockpin_cli.presence import is_there
 from lockpin_cli.rules import Known, known, one_form
@@ -75,6 +75,7 @@ def whatif(
     since: SinceOption = None,
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Replay the calls in the ledger against other limits, or at another model's prices. Nothing is changed.
 
@@ -93,7 +94,7 @@ def whatif(
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise typer.BadParameter(f'"{twice}" has two limits; one is allowed', context, param_hint="--limit")
     sides = None if model is None else _pair(model, "--model")
-    loaded = load_config(context, config)
+    loaded = load_to_read(context, config)
     if sides is not None:
         other = _model(loaded, sides[1])
         rows = past.reprice(_calls(loaded, start, task), lambda call: _is_called(call, sides[0]), other)

@@ -35,6 +35,7 @@ from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config, content, find_file, option_names, parse, updates_dir, usual_places
 from lockpin_core.errors import LockpinError
+from lockpin_core.ledger.place import mark
 from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.writer import deliver_here
@@ -188,6 +189,7 @@ def _build(
         utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()),
         is_capped=lambda: in_force.is_capped,
         say=lambda words: line.deliver([partial(say, words)]),
+        ledger=mark(config.ledger),
     )  # fmt: skip
     ledger = SqliteLedger(
         config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=health.ledger_fault,

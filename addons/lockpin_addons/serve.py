@@ -26,6 +26,7 @@ class Health:
     open_calls: Callable[[], int]
     is_capped: Callable[[], bool]  # a limit of the configuration is enforced, so that a fault refuses calls
     say: Callable[[str], None]
+    ledger: str = ""  # the mark of the ledger, so that a command can see whether it is its own
     mode: str = "solo"
     faults: dict[str, tuple[datetime, str]] = field(default_factory=dict)
     _refused: bool = False  # a call was, since the ledger went away
@@ -81,6 +82,7 @@ class Health:
             "status": "refusing" if self.is_refusing else "ok",
             "version": __version__,
             "mode": self.mode,
+            "ledger": self.ledger,
             "since": stamp(self.since),
             "open_calls": self.open_calls(),
             "faults": [

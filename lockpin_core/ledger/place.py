@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sqlite3
@@ -117,6 +118,11 @@ def real(path: Path) -> Path:
     The file need not be there yet. A loop of links stays as it is, for the opening to fail on.
     """
     return Path(os.path.realpath(path))
+
+
+def mark(path: Path) -> str:
+    """Give what tells the ledger of a path from any other on this machine, without saying where it is."""
+    return hashlib.sha256(os.fsencode(real(path))).hexdigest()[:12]
 
 
 def log_of(path: Path) -> Path:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 from lockpin_cli.authority import AUTHORITY, BUNDLE, NODE_BUNDLE, Trust
 from lockpin_cli.env import kept_bypass, proxy_note, proxy_url, variables
+from lockpin_cli.listener import health
+from lockpin_core.ledger.place import mark
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
@@ -45,14 +48,22 @@ class Health(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(params=[200])
-def port(request) -> Iterator[int]:
-    """Give the port of something that answers with a status."""
-    handler = type("Handler", (Health,), {"status": request.param})
+@contextmanager
+def answering(**settings: object) -> Iterator[int]:
+    """Give the port of something that answers so."""
+    handler = type("Handler", (Health,), settings)
     with HTTPServer(("127.0.0.1", 0), handler) as server, ThreadPoolExecutor(1) as threads:
         threads.submit(server.serve_forever, 0.01)
         yield server.server_port
         server.shutdown()
+
+
+@pytest.fixture(params=[200])
+def port(request, home) -> Iterator[int]:
+    """Give the port of something that answers with a status, as a proxy on the home's ledger."""
+    words = f'{{"status":"ok","ledger":"{mark(home.ledger)}"}}'.encode()
+    with answering(status=request.param, words=words) as found:
+        yield found
 
 
 @pytest.fixture
@@ -233,16 +244,43 @@ def test_proxy_that_does_not_run_is_said_with_how_to_start_it(lockpin, authority
 
 
 def test_silence_is_no_proxy(silent):
-    assert "no proxy answers" in proxy_note(silent)
+    assert "no proxy answers" in proxy_note(silent, health(silent))
+
+
+@pytest.mark.parametrize(("port", "words"), [(200, ""), (503, "refuses calls")], indirect=["port"])
+def test_proxy_that_refuses_calls_is_a_warning_only(lockpin, authority, port, words):
+    done = lockpin("env", "--port", str(port))
+
+    assert (done.returncode, bool(exports(done.stdout))) == (0, True)
+    assert words in done.stderr if words else done.stderr == ""
 
 
 @pytest.mark.parametrize(
-    ("port", "words"), [(200, None), (503, "refuses calls"), (404, "is no Lockpin")], indirect=["port"]
+    ("settings", "words"),
+    [
+        ({"words": b"<html>"}, "is no Lockpin; name the port of one with --port"),
+        ({"status": 404}, "is no Lockpin"),
+        ({"words": b'{"status":"ok","ledger":"0123456789ab"}'}, "books in another (id 0123456789ab) than this"),
+        ({"words": b'{"status":"ok"}'}, "books in one that it does not name than this"),
+        ({"words": b'{"status":7'}, "books in one that it does not name"),
+    ],
 )
-def test_what_answers_on_the_port_is_told_apart(port, words):
-    note = proxy_note(port)
+def test_agent_does_not_start_where_its_calls_would_go_past_this_ledger(lockpin, home, authority, settings, words):
+    with answering(**settings) as port:
+        done = lockpin("env", "--port", str(port))
 
-    assert note is None if words is None else words in note
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "false\n", 1)
+    assert words in done.stderr
+    if "books in" in words:
+        assert f"{home.ledger} (id {mark(home.ledger)})" in done.stderr
+
+
+def test_other_ledger_that_is_named_is_the_one_that_is_compared(lockpin, home, authority):
+    other = home.path / "other.sqlite3"
+    with answering(words=f'{{"status":"ok","ledger":"{mark(other)}"}}'.encode()) as port:
+        done = lockpin("env", "--port", str(port), "--ledger", f"sqlite://{other}")
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_providers_are_taken_out_of_no_proxy_and_that_is_said(lockpin, authority, port):
@@ -293,13 +331,3 @@ def test_only_node_adds_to_its_store_and_needs_no_bundle():
     names = variables("http://127.0.0.1:8080", Trust(Path("/ca"), Path("/bundle"), Path("/node")))
 
     assert [name for name, value in names.items() if value == "/node"] == ["NODE_EXTRA_CA_CERTS"]
-
-
-def test_other_server_that_answers_everything_is_no_proxy():
-    class Other(Health):
-        words = b"<html>"
-
-    with HTTPServer(("127.0.0.1", 0), Other) as server, ThreadPoolExecutor(1) as threads:
-        threads.submit(server.serve_forever, 0.01)
-        assert "is no Lockpin" in proxy_note(server.server_port)
-        server.shutdown()

@@ -15,8 +15,9 @@ import processes
 import pytest
 from processes import RIG, ROOT, free_port, until
 
-from lockpin_cli.env import Health, health
+from lockpin_cli.listener import Health, health
 from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.place import mark
 
 # One call, as an SDK makes it: through HTTPS_PROXY, trusting what SSL_CERT_FILE says.
 AGENT = """
@@ -215,8 +216,33 @@ def test_proxy_of_another_ledger_is_not_used(tmp_path, desk):
         done = desk.run("--", "true")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"lockpin: the proxy on port {other.port} keeps its books elsewhere than in ")
+    assert done.stderr.startswith(f"lockpin: the proxy on port {other.port} books in another (id {mark(other.ledger)})")
+    assert f"this command's ledger, {desk.ledger} (id {mark(desk.ledger)})" in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not desk.ledger.exists()
+
+
+def test_proxy_of_another_ledger_is_not_used_where_this_one_has_a_proxy_elsewhere(tmp_path, desk):
+    with processes.proxy(tmp_path, kind="up") as other, processes.proxy(tmp_path, kind="up", home=desk.home):
+        desk.port = other.port
+        done = desk.run("--task", "fix", "--budget", "1", "--", "true")
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"the proxy on port {other.port} books in another" in done.stderr
+
+
+def test_ledger_that_is_named_is_that_of_the_proxy_and_of_the_sums(tmp_path, desk):
+    other = tmp_path / "other.sqlite3"
+    done = desk.run(
+        "--ledger", f"sqlite://{other}", "--task", "fix", "--budget", "1", "--", sys.executable, "-c", AGENT, "100"
+    )
+
+    assert done.stdout == "200\n"
+    assert (
+        done.stderr
+        == 'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00, refused 0, left $0.99898 of its budget\n'
+    )
+    assert not desk.ledger.exists()
 
 
 def test_command_does_not_run_where_the_proxy_does_not_start(desk, tmp_path):
@@ -236,7 +262,7 @@ def test_port_in_other_hands_is_one_line(desk, tmp_path):
         done = desk.run("--", "true")
 
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert done.stderr.startswith(f"lockpin: port {other.port} is in use")
+    assert re.fullmatch(rf"lockpin: port {other.port} is in use; start with: lockpin run --port \d+\n", done.stderr)
 
 
 @pytest.mark.parametrize(
