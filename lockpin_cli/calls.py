@@ -109,7 +109,8 @@ def _note(call: CallRow) -> str:
         return call.reason if call.reason == DEFERRED else "in flight"
     if call.state == "none":
         return f"{call.code} ×{call.count}" if call.count > 1 else str(call.code)
-    notes = ["(est.)" if call.estimated else "", call.reason or "", "failed" if call.failed else ""]
+    reason = "" if call.was_estimated and not call.estimated else call.reason  # a person has put it right
+    notes = ["(est.)" if call.estimated else "", reason or "", "failed" if call.failed else ""]
     notes += [
         "over hold" if call.over_hold else "",
         "" if call.priced else "no price",

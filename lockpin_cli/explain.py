@@ -94,9 +94,9 @@ def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, n
     assert cost is not None, "only a charged call has a charge"
     booked = Money(cost.nano - sum(each.amount.nano for each in corrected))
     words = [f"then corrected by {_signed(each.amount)}: {each.reason or '-'}" for each in corrected]
-    if call.estimated and booked == call.held:
+    if call.was_estimated and booked == call.held:
         return Side("charge", booked, None, [f"an estimate ({call.reason}): the hold, in full", *words])
-    if call.estimated:
+    if call.was_estimated:
         words.insert(0, f"an estimate ({call.reason}) of its usage")
     if model is None:
         return Side("charge", booked, None, [f"no price of {call.model_served or call.model} is known now", *words])

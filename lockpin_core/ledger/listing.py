@@ -128,7 +128,7 @@ class CallRow:
     limit_set: bool
     streamed: bool
     estimated: bool
-    reason: str | None  # of an estimate or a void; DEFERRED of an open call
+    reason: str | None  # of an estimate, also one that was corrected since, or a void; DEFERRED of an open call
     failed: bool
     over_hold: bool
     priced: bool
@@ -140,6 +140,7 @@ class CallRow:
     ended_at: datetime | None
     hash: str  # of the call's last row
     corrections: tuple[Correction, ...] = ()  # why its cost is another than was charged first, oldest first
+    was_estimated: bool = False  # what was booked before a person corrected it is an estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,7 @@ class _Ending:
     reason: str | None
     hash: bytes
     corrections: tuple[Correction, ...]
+    was_estimated: bool
 
     @classmethod
     def of(
@@ -224,7 +226,7 @@ class _Ending:
         state = "charged" if end == "charge" or last is not None else "void"
         if end is None:
             state = "open" if row["kind"] == "hold" else "none"
-        reason = row["end_reason"] if state == "void" or is_guess or last is None else None
+        reason = row["end_reason"] if last is None or (end == "charge" and told is None) else None
         charged = Money(row["end_usd"] + sum(c["usd"] for c in corrections)) if state == "charged" else None
         tokens = row["end_tokens"] if last is None else row["end_tokens"] + sum(c["tokens"] for c in corrections)
         return cls(
@@ -233,7 +235,7 @@ class _Ending:
             row["end_model_served"] if told is None else told["model_served"], is_guess,
             DEFERRED if is_deferred else reason,
             last["hash"] if last is not None else (shrinks or [row])[-1]["hash"] if end is None else row["end_hash"],
-            tuple(map(_correction, corrections)),
+            tuple(map(_correction, corrections)), bool(row["end_estimated"]) and told is None,
         )  # fmt: skip
 
 
@@ -261,7 +263,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         waited_ms=row["waited_ms"] or 0, degrade=tuple(json.loads(row["degrade"] or "[]")), count=row["count"] or 1,
         detail={} if is_hold else data, balances=balances,
         ended_at=None if row["end_at"] is None else instant(row["end_at"]),
-        hash=ending.hash.hex(), corrections=ending.corrections,
+        hash=ending.hash.hex(), corrections=ending.corrections, was_estimated=ending.was_estimated,
     )  # fmt: skip
 
 

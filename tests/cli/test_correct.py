@@ -97,6 +97,16 @@ def test_corrections_are_in_the_receipt_with_reason_and_person(lockpin, ledger):
     assert found["charged_usd"] == "0"
 
 
+def test_receipt_of_a_corrected_estimate_says_why_it_was_one(lockpin, ledger):
+    lockpin("correct", "c2", "--usd", "0.02", "--reason", "first")
+    lockpin("correct", "c3", "--usd", "0.02", "--reason", "it was sent")
+
+    guess, void = (json.loads(lockpin("receipt", call).stdout) for call in ("c2", "c3"))
+
+    assert (guess["estimated"], guess["estimate_reason"], guess["charged_usd"]) == (False, "client_left", "0.02")
+    assert (void["estimated"], void["estimate_reason"], void["charged_usd"]) == (False, None, "0.02")
+
+
 def test_person_whose_name_no_terminal_should_be_told_is_escaped(lockpin, ledger):
     done = lockpin("correct", "c2", "--usd", "0.02", "--reason", "x", LOGNAME="\x1b[31mred\n")
 

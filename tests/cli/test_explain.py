@@ -146,6 +146,18 @@ def test_correction_is_told_beside_the_first_charge(lockpin, book, home):
     assert "then corrected by -$0.001: the invoice" in done.stdout
 
 
+def test_estimate_that_was_corrected_is_an_estimate_of_the_hold_still(lockpin, book, home):
+    book("0.2274", {}, reason="client_left", estimated=True)
+    admin = SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id)
+    admin.correct("c100", Money.parse("0.1"), reason="the invoice", who="anna")
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 0
+    assert "charge: $0.2274\nan estimate (client_left): the hold, in full\n" in done.stdout
+    assert "then corrected by -$0.1274: the invoice" in done.stdout
+
+
 def test_hold_whose_parts_are_not_kept_is_said(lockpin, book):
     book("0.005", {Unit.INPUT: 1000}, hold="0.3")
 

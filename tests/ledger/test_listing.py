@@ -91,7 +91,7 @@ def test_a_corrected_call_costs_what_it_was_corrected_to(desk, read):
     found = read.call("c1")
 
     assert (found.state, found.charged, found.tokens, found.estimated, found.reason) == (
-        *("charged", money("3"), 20, False, None),
+        *("charged", money("3"), 20, False, "no_usage"),
     )
     assert found.usage == charge("2").usage
     assert [(each.amount, each.code, each.reason, each.who) for each in found.corrections] == [
