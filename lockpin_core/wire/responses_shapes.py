@@ -51,7 +51,7 @@ def _sealed(field: str) -> Rule:
 
     def effect(value: object, tally: Tally) -> None:
         sealed = _members(value).get(field)
-        if type(sealed) is str:
+        if type(sealed) is str and sealed.isascii():
             tally.extra_tokens += len(sealed)
         elif sealed is not None:
             tally.hide(field)

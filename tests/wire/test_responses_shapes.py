@@ -94,6 +94,7 @@ def test_item_that_the_body_shows_is_counted(item: dict):
         ({"id": "msg_1"}, "item_reference"),
         ({"type": None, "id": "msg_1"}, "item_reference"),
         ({"type": "compaction", "encrypted_content": "x"}, "compaction"),
+        ({"type": "reasoning", "summary": [], "encrypted_content": "é"}, "encrypted_content"),
         ({"type": "compaction_summary", "encrypted_content": "x"}, "compaction"),
         ({"type": "context_compaction", "encrypted_content": "x"}, "compaction"),
         ({"type": "reasoning", "id": "rs_1", "summary": []}, "reasoning"),
