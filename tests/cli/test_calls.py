@@ -93,7 +93,7 @@ def test_corrected_and_deferred_calls_say_so(lockpin, home, ledger):
     assert lines["c2"].endswith("$1.0000  corrected")
     assert lines["c4"].endswith("deferred")
     assert (receipts["c2"]["charged_usd"], receipts["c2"]["estimated"], receipts["c2"]["estimate_reason"]) == (
-        *("1", False, None),
+        *("1", False, "client_left"),
     )
     assert (receipts["c4"]["charged_usd"], list(receipts["c4"])) == (None, FIELDS)
     assert list(receipts["c2"]) == [*FIELDS, "corrections"]
