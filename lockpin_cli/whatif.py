@@ -35,7 +35,8 @@ app = new_app()
 
 _LIMIT_COLUMNS = (
     *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("LIMIT", right=True)),
-    *(Column("CALLS", right=True, spare=1), Column("WOULD BE REFUSED", right=True), Column("SPENT", right=True)),
+    *(Column("CALLS", right=True, spare=1), Column("WOULD BE REFUSED", right=True)),
+    *(Column("LOWERED", right=True, spare=2), Column("PERHAPS", right=True, spare=5), Column("SPENT", right=True)),
     *(Column("WOULD SPEND", right=True), Column("FIRST REFUSAL", spare=4)),
 )
 _MODEL_COLUMNS = (
@@ -45,6 +46,9 @@ _MODEL_COLUMNS = (
 _LIMIT_ASSUMPTIONS = (
     "assumed: the same calls come again, each asks for what it held at the last, and a refused one costs nothing",
     "not in it: calls that were refused then or went uncapped; nothing counts from before the first call",
+)
+_LOWERED = (
+    "lowered: Lockpin had set the output limit, and would have set what is left, down to fit.floor; costs at most that"
 )
 _MODEL_ASSUMPTIONS = ("assumed: the same usage, at the standard tier; estimated charges have none and are left out",)
 
@@ -101,7 +105,8 @@ def whatif(
         show(_model_view(rows, start), form)
         return
     changed, tasks = _changed(loaded, [(name, amount(usd, "--limit")) for name, usd in pairs])
-    taken = (past.past_of(call) for call in _calls(loaded, start, task))
+    floor = loaded.fit.floor if loaded.fit.output else None
+    taken = (past.past_of(call, floor) for call in _calls(loaded, start, task))
     limits = [*_of_tasks(budget), *changed]
     found = past.replay((call for call in taken if call is not None), limits, clock.instant, tasks)
     show(_limit_view(found, start), form)
@@ -184,23 +189,28 @@ def _limit_view(found: past.Replay, since: datetime | None) -> View:
         aligned([Money(outcome.would_spend) for outcome in outcomes], up=True),
     ]
     cells = [
-        [str(r["budget"]), str(r["key"]), str(r["window"]), limit, f"{o.calls:,}", f"{o.refused:,}", spent, would,
-         str(r["first"] or "-")]
+        [str(r["budget"]), str(r["key"]), str(r["window"]), limit, f"{o.calls:,}", f"{o.refused:,}",
+         f"{o.lowered:,}", f"{o.perhaps_lowered:,}", spent, would, str(r["first"] or "-")]
         for r, o, limit, spent, would in zip(records, outcomes, *columns, strict=True)
     ]  # fmt: skip
-    refused = len(found.refused)
-    said_total = f"of {found.calls:,} calls {refused:,} would have been refused: {said(found.would_spend)} spent"
+    refused, lowered, perhaps = len(found.refused), len(found.lowered), len(found.perhaps_lowered)
+    words = f"of {found.calls:,} calls {refused:,} would have been refused"
+    words += f", {lowered:,} lowered to what is left" if lowered else ""
+    words += f", and {perhaps:,} lowered or refused, which their rows do not tell" if perhaps else ""
+    at_most = "at most " if lowered or perhaps else ""
+    said_total = f"{words}: {at_most}{said(found.would_spend)} spent"
+    assumptions = [*([_LOWERED] if lowered or perhaps else []), *_LIMIT_ASSUMPTIONS]
     document = {
-        "since": None if since is None else stamp(since), "assumptions": list(_LIMIT_ASSUMPTIONS), "rows": records,
+        "since": None if since is None else stamp(since), "assumptions": assumptions, "rows": records,
         "total": {
             "calls": found.calls, "refused": refused, "spent_usd": dollars(found.spent),
-            "would_spend_usd": dollars(found.would_spend),
+            "would_spend_usd": dollars(found.would_spend), "lowered": lowered, "perhaps_lowered": perhaps,
         },
-        "refused": list(found.refused),
+        "refused": list(found.refused), "lowered": list(found.lowered), "perhaps_lowered": list(found.perhaps_lowered),
     }  # fmt: skip
     return View(
         _LIMIT_COLUMNS, cells, records, past.LIMIT_FIELDS, document,
-        notes=[f"{said_total} instead of {said(found.spent)}", *_LIMIT_ASSUMPTIONS],
+        notes=[f"{said_total} instead of {said(found.spent)}", *assumptions],
         empty="no calls that such limits count",
     )  # fmt: skip
 

@@ -140,6 +140,8 @@ class CallRow:
     ended_at: datetime | None
     hash: str  # of the call's last row
     corrections: tuple[Correction, ...] = ()  # why its cost is another than was charged first, oldest first
+    held_output: int | None = None  # of the tokens held, those of the reply; None: its row does not say
+    has_rounds: bool = False  # rounds of the provider's own tools are in the hold
     was_estimated: bool = False  # what was booked before a person corrected it is an estimate
 
 
@@ -248,6 +250,7 @@ def _correction(row: sqlite3.Row) -> Correction:
 def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending) -> CallRow:
     is_hold, data = row["kind"] == "hold", json.loads(row["data"] or "{}")
     balances = _balances(row["end_accounts"], row["end_data"]) if is_hold else _in_the_way(data, row["task"])
+    most = data.get("ceiling", {}) if is_hold else {}
     return CallRow(
         id=row["call"], at=instant(row["at"]), decision=_DECISIONS[row["kind"]], state=ending.state, code=row["code"],
         payers=payers_of(row), provider=row["provider"], host=row["host"], wire=row["wire"], model=row["model"],
@@ -264,6 +267,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         detail={} if is_hold else data, balances=balances,
         ended_at=None if row["end_at"] is None else instant(row["end_at"]),
         hash=ending.hash.hex(), corrections=ending.corrections, was_estimated=ending.was_estimated,
+        held_output=row["tokens"] - most["prompt"] if "prompt" in most else None, has_rounds="refills" in most,
     )  # fmt: skip
 
 

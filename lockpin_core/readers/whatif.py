@@ -1,8 +1,9 @@
 """Replays the calls of a ledger against other limits, or prices their usage as another model's. Pure; changes nothing.
 
 A replay assumes that the same calls would have come at the same instants, that each asks for what it held at the last,
-and that one that is refused costs nothing: an agent that is refused does something else, and nobody knows what. Calls
-that were refused then, or went uncapped, are not in it. Nothing is spent or held before the first call.
+and that one that is refused costs nothing: an agent that is refused does something else, and nobody knows what. A call
+whose output limit Lockpin had set takes what is left, down to the floor, as it would have, and costs no more than that.
+Calls that were refused then, or went uncapped, are not in it. Nothing is spent or held before the first call.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
 from lockpin_core.budgets import Budget, account_id
 from lockpin_core.call import Terms
@@ -22,9 +24,13 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.prices import Model, price
 from lockpin_core.readers.calls import charged
 from lockpin_core.readers.figures import dollars
+from lockpin_core.usage import Unit
 from lockpin_core.windows import LIFETIME, leaves_at, shown, span_at
 
-LIMIT_FIELDS = ("budget", "key", "window", "limit_usd", "calls", "refused", "spent_usd", "would_spend_usd", "first")
+LIMIT_FIELDS = (
+    *("budget", "key", "window", "limit_usd", "calls", "refused", "spent_usd", "would_spend_usd", "first"),
+    *("lowered", "perhaps_lowered"),
+)
 MODEL_FIELDS = ("model", "as_model", "calls", "spent_usd", "would_spend_usd", "difference_usd", "left_out")
 
 
@@ -41,6 +47,8 @@ class Past:
     ended: int | None  # None: it is still in flight
     held: int  # nanodollars
     charged: int
+    least: int | None = None  # what its smallest version holds for sure; None: it has none
+    perhaps: int | None = None  # what that may hold, where the row does not say enough
 
 
 @dataclass(slots=True)
@@ -54,6 +62,8 @@ class Outcome:
     spent: int = 0  # nanodollars, as it was
     would_spend: int = 0
     first: int | None = None  # when the first call would have been refused
+    lowered: int = 0  # calls that would have got less output, and not been refused
+    perhaps_lowered: int = 0  # those of which the rows do not tell which of the two
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +73,44 @@ class Replay:
     outcomes: Sequence[Outcome]
     calls: int
     refused: Sequence[str]  # ids, oldest first
+    lowered: Sequence[str]
+    perhaps_lowered: Sequence[str]
     spent: Money
     would_spend: Money
 
 
-def past_of(call: CallRow) -> Past | None:
-    """Take what a replay needs of a call; None: it took no hold."""
+def past_of(call: CallRow, floor: int | None) -> Past | None:
+    """Take what a replay needs of a call; None: it took no hold.
+
+    `floor`: the lowest output limit that Lockpin sets; None: it sets none.
+    """
     if call.held is None:
         return None
     ended = None if call.state == "open" or call.ended_at is None else micros(call.ended_at)
     cost = charged(call)
     return Past(
         call.id, call.payers.task, call.payers.machine, call.provider, call.model, micros(call.at), ended,
-        call.held.nano, 0 if cost is None else cost.nano,
+        call.held.nano, 0 if cost is None else cost.nano, *_smallest(call, call.held.nano, floor),
     )  # fmt: skip
+
+
+def _smallest(call: CallRow, held: int, floor: int | None) -> tuple[int | None, int | None]:
+    """Say what a call's smallest version holds at the most, and at the least; None: there is none that is smaller.
+
+    A hold is at the dearest rates that may apply, so what less output saves is at least that at the row's own rate.
+    """
+    output, limit = call.held_output, call.output_limit
+    if floor is None or not held or not (call.limit_set or call.has_rounds or limit is None):
+        return None, None
+    if output is None:
+        return None, 0
+    rate = Decimal(call.rates.get(Unit.OUTPUT, "0")) * 1000  # nanodollars a token
+    kept = output if limit is None else -(-output * min(floor, limit) // limit)
+    if call.limit_set and kept < output and rate:
+        sure = held - int((output - kept) * rate)
+        return sure, 0 if call.has_rounds else min(sure, held * kept // output)
+    is_open = call.has_rounds or (limit is None and output > floor)
+    return None, 0 if is_open else None
 
 
 def replay(
@@ -102,10 +136,13 @@ def replay(
         else:
             run.settle(call)
     ended = [call for call in past if call.ended is not None]
-    kept = sum(call.charged for call in ended if call.id not in run.refused)
+    kept = sum(
+        min(call.charged, run.lowered.get(call.id, call.charged)) for call in ended if call.id not in run.refused
+    )
     total = sum(call.charged for call in ended)
     outcomes = sorted(run.outcomes.values(), key=lambda o: (-o.refused, o.budget.name, o.subject))
-    return Replay(outcomes, len(past), list(run.refused), Money(total), Money(kept))
+    lowered = [call for call in run.lowered if call not in run.perhaps]
+    return Replay(outcomes, len(past), list(run.refused), lowered, list(run.perhaps), Money(total), Money(kept))
 
 
 @dataclass(slots=True)
@@ -122,35 +159,49 @@ class _Run:
     tasks: Mapping[str, Budget]
     accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
     seats: dict[str, list[tuple[Budget, _Account]]] = field(default_factory=dict)  # by call: where it holds
+    lowered: dict[str, int] = field(default_factory=dict)  # by call: what it holds instead
+    perhaps: dict[str, None] = field(default_factory=dict)  # those of them of which it is not sure
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
 
     def hold(self, call: Past) -> None:
-        """Admit a call or refuse it."""
+        """Admit a call, whole or lowered to what is left, or refuse it."""
         seats = [(budget, self._account(budget, call)) for budget in self._limits(call) if _is_of(budget, call)]
         short = [budget for budget, account in seats if not _fits(budget, account, call)]
-        for budget, _ in seats:
+        is_refused = bool(short) and not self._lower(call, min(_left(budget, account) for budget, account in seats))
+        held = self.lowered.get(call.id, call.held)
+        for budget, account in seats:
             outcome = self._outcome(budget, call)
             outcome.calls += 1
             outcome.spent += call.charged
+            outcome.would_spend += 0 if is_refused else min(call.charged, self.lowered.get(call.id, call.charged))
             if budget in short:
-                outcome.refused += 1
-                outcome.first = call.at if outcome.first is None else outcome.first
-            outcome.would_spend += 0 if short else call.charged
-        if short:
+                _note(outcome, call, is_refused=is_refused, is_sure=call.id not in self.perhaps)
+            account.held += 0 if is_refused else held
+        if is_refused:
             self.refused[call.id] = None
-            return
-        for _, account in seats:
-            account.held += call.held
-        self.seats[call.id] = seats
+        else:
+            self.seats[call.id] = seats
+
+    def _lower(self, call: Past, left: int) -> bool:
+        """Say whether a smaller version of a call takes what is left; note whether that is sure."""
+        is_sure = call.least is not None and call.least <= left
+        is_there = left > 0 and (is_sure or (call.perhaps is not None and call.perhaps <= left))
+        if is_there:
+            self.lowered[call.id] = left
+        if is_there and not is_sure:
+            self.perhaps[call.id] = None
+        return is_there
 
     def settle(self, call: Past) -> None:
         """Turn a hold into its charge, in the window of the hold; one that was refused has none."""
+        held = self.lowered.get(call.id, call.held)
+        charge = min(call.charged, self.lowered.get(call.id, call.charged))
         for budget, account in self.seats.pop(call.id, ()):
-            account.held -= call.held
-            account.spent += call.charged
-            if budget.window.kind == "rolling" and call.charged:
-                heapq.heappush(account.leaving, (leaves_at(call.at, budget.window.period_ms), call.charged))
+            account.held -= held
+            account.spent += charge
+            if budget.window.kind == "rolling" and charge:
+                heapq.heappush(account.leaving, (leaves_at(call.at, budget.window.period_ms), charge))
 
     def _limits(self, call: Past) -> Sequence[Budget]:
         own = self.tasks.get(call.task)
@@ -180,8 +231,23 @@ def _is_of(budget: Budget, call: Past) -> bool:
 
 
 def _fits(budget: Budget, account: _Account, call: Past) -> bool:
+    return not call.held or call.held <= _left(budget, account)
+
+
+def _left(budget: Budget, account: _Account) -> int:
     assert budget.limit is not None, "a budget without a limit in dollars is not replayed"
-    return not call.held or account.spent + account.held + call.held <= budget.limit.nano
+    return budget.limit.nano - account.spent - account.held
+
+
+def _note(outcome: Outcome, call: Past, *, is_refused: bool, is_sure: bool) -> None:
+    """Count a call that an account has no room for as it is."""
+    if is_refused:
+        outcome.refused += 1
+        outcome.first = call.at if outcome.first is None else outcome.first
+    elif is_sure:
+        outcome.lowered += 1
+    else:
+        outcome.perhaps_lowered += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +302,8 @@ def limit_record(outcome: Outcome, instant: Callable[[int], datetime]) -> dict[s
         "spent_usd": dollars(Money(outcome.spent)),
         "would_spend_usd": dollars(Money(outcome.would_spend)),
         "first": None if outcome.first is None else stamp(instant(outcome.first)),
+        "lowered": outcome.lowered,
+        "perhaps_lowered": outcome.perhaps_lowered,
     }
 
 

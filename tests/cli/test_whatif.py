@@ -1,6 +1,16 @@
 import csv
 import io
 import json
+from dataclasses import replace
+
+from lockpin_core.call import Ceiling, Quote
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.config_budgets import own_budget
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit
+from tests.ledger.desk import call, charge
 
 
 def test_task_budget_is_replayed_for_every_task(lockpin, ledger):
@@ -12,7 +22,9 @@ def test_task_budget_is_replayed_for_every_task(lockpin, ledger):
         ("task:fix", 2, 1),
     ]
     assert sorted(told["refused"]) == ["c2", "c3", "c4"]
-    assert told["total"] == {"calls": 4, "refused": 3, "spent_usd": 0.03, "would_spend_usd": 0.0214}
+    assert told["total"] == {
+        "calls": 4, "refused": 3, "spent_usd": 0.03, "would_spend_usd": 0.0214, "lowered": 0, "perhaps_lowered": 0,
+    }  # fmt: skip
     assert told["assumptions"]
 
 
@@ -90,3 +102,25 @@ def test_name_that_is_neither_and_one_that_is_both_are_told(lockpin, ledger):
     assert (both.returncode, task.returncode, twice.returncode) == (2, 0, 2)
     assert '"daily" is a budget and a task; task:daily means the task' in both.stderr
     assert 'task "fix" has two limits; one is allowed' in twice.stderr
+
+
+def test_calls_that_lockpin_would_have_lowered_are_not_counted_as_refused(lockpin, home):
+    # 1,000 tokens at $5 and 32,000 at $25 a million are $0.805; with 4,096 of output $0.1074. Each call costs $0.1.
+    ceiling = Ceiling(1000, 32_000, frozenset({Unit.INPUT}), frozenset({Unit.OUTPUT}), {})
+    books, rules = SqliteLedger(home.ledger, clock=utc_now, new_id=new_id), Rules((), own_budget(None, ("0.8",), "UTC"))
+    for number in range(4):
+        asked = replace(call(f"c{number}", "0.805"), output_limit=32_000, limit_set=number != 1)
+        asked = replace(asked, quote=Quote(Money.parse("0.805"), 33_000, ceiling), rates={"input": "5", "output": "25"})
+        books.hold(asked, rules).result(10)
+        books.settle(asked.id, charge("0.1")).result(10)
+    books.stop()
+
+    table = lockpin("whatif", "--task-budget", "0.3").stdout
+    told = json.loads(lockpin("whatif", "--task-budget", "0.3", "--format", "json").stdout)
+
+    # c1 brought its own limit; c0 and c2 leave $0.10, of which c3 needs $0.1074 at least.
+    assert (told["lowered"], told["refused"], told["perhaps_lowered"]) == (["c0", "c2"], ["c1", "c3"], [])
+    assert told["total"]["would_spend_usd"] == 0.2
+    assert (
+        "of 4 calls 2 would have been refused, 2 lowered to what is left: at most $0.20 spent instead of $0.40" in table
+    )

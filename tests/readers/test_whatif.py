@@ -128,6 +128,7 @@ def test_record_of_an_account():
     assert limit_record(outcome, clock.instant) == {
         "budget": "b", "key": "machine:box", "window": "lifetime", "limit_usd": 1, "calls": 1, "refused": 1,
         "spent_usd": 1, "would_spend_usd": 0, "first": "2026-11-24T12:10:00Z",
+        "lowered": 0, "perhaps_lowered": 0,
     }  # fmt: skip
 
 
@@ -157,12 +158,63 @@ def test_usage_is_priced_as_another_models():
 
 
 def test_row_of_the_ledger_becomes_what_a_replay_needs():
-    assert past_of(ROW) == Past(
+    assert past_of(ROW, 4096) == Past(
         "c1", "fix", "box", "anthropic", "claude-opus-4-5", micros(START), micros(START + MINUTE),
         500_000_000, 21_400_000,
     )  # fmt: skip
-    assert past_of(replace(ROW, state="open", charged=None, ended_at=None)).ended is None
-    assert past_of(replace(ROW, held=None)) is None
+    assert past_of(replace(ROW, state="open", charged=None, ended_at=None), 4096).ended is None
+    assert past_of(replace(ROW, held=None), 4096) is None
+
+
+# $0.50 held: 1,000 tokens of prompt, and 16,000 of output at no less than $25 a million, that is at least $0.40.
+SET = replace(
+    ROW, output_limit=16_000, limit_set=True, held_tokens=17_000, held_output=16_000, rates={"output": "25"}, charged=None
+)  # fmt: skip
+
+
+def bounds(row, floor=4096):
+    found = past_of(row, floor)
+    return found.least, found.perhaps
+
+
+def test_smallest_version_saves_the_output_above_the_floor():
+    # At least 11,904 × $25/M = $0.2976 less; and no less than 4,096 of 16,000 parts of all are left.
+    assert bounds(SET) == (nano("0.2024"), nano("0.128"))
+    # Twice the output for two replies.
+    assert bounds(replace(SET, held_output=8_000, output_limit=4_000), 2000) == (nano("0.4"), nano("0.25"))
+
+
+def test_call_without_a_smaller_version_has_none():
+    assert bounds(replace(SET, limit_set=False)) == (None, None)
+    assert bounds(SET, None) == (None, None)  # fit.output: false
+    assert bounds(SET, 16_000) == (None, None)
+
+
+def test_row_that_does_not_say_enough_may_have_one():
+    assert bounds(replace(SET, held_output=None)) == (None, 0)  # of an earlier version
+    assert bounds(replace(SET, has_rounds=True)) == (nano("0.2024"), 0)  # fewer calls of tools come before
+    assert bounds(replace(SET, limit_set=False, output_limit=None)) == (None, 0)  # it was under no limit then
+
+
+def test_lowered_call_holds_what_is_left_and_costs_no_more():
+    calls = [call(1, "0.90", "0.90"), replace(call(2, "0.50", "0.20"), least=nano("0.10")), call(3, "0.01", "0.01")]
+
+    found = run(calls, limit("1"))
+
+    assert (found.lowered, found.refused, found.would_spend) == (["c2"], ["c3"], Money.parse("1"))
+    assert [(o.refused, o.lowered, o.would_spend) for o in found.outcomes] == [(1, 1, nano("1"))]
+
+
+def test_call_that_is_perhaps_lowered_is_neither_refused_nor_lowered():
+    calls = [
+        replace(call(1, "2", "0.40"), perhaps=0),
+        replace(call(2, "2", "0.40"), least=nano("0.7"), perhaps=nano("0.5")),
+    ]
+
+    found = run(calls, limit("1"))
+
+    assert (found.perhaps_lowered, found.lowered, found.refused) == (["c1", "c2"], [], [])
+    assert found.outcomes[0].perhaps_lowered == 2
 
 
 def test_budget_of_one_task_is_in_place_of_the_tasks_own():
