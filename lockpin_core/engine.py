@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -53,6 +54,9 @@ SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
 _CHAIN = "previous_response_id"
+# Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
+_BEHIND = re.compile(r";|%3b|%3f|(?:key|token|secret)(?:=|%3d)", re.IGNORECASE)
+_KEY = re.compile(r"(?:sk|rk|pk|lp|gsk|xai|AIza|ya29|eyJ|hf|r8|nvapi|pplx)[-_.A-Za-z0-9]{16,}")
 _UPGRADE_REQUIRED = 426
 _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
 
@@ -124,7 +128,7 @@ class Engine(Settler):
         if may_go_uncapped(self._config, incoming):
             return self._uncapped(incoming, "allow_uncapped")
         if await self._is_capped(incoming, None):
-            path = _shown(incoming.path)
+            path = shown_path(incoming.path)
             what = "an upgrade of the connection" if incoming.upgrade else f"{incoming.method} {path}"
             raise Refused(
                 "uncapped_call",
@@ -280,7 +284,7 @@ class Engine(Settler):
             model=model,
             client=incoming.client,
             code=code,
-            path=_shown(incoming.path),
+            path=shown_path(incoming.path),
             wire=wire.name if wire else "",
         )
 
@@ -335,6 +339,11 @@ def _polled(route: Route, incoming: Incoming) -> Polled | None:
     if not isinstance(route, Free) or route.polls is None:
         return None
     return Polled(wire_named(route.polls), incoming.provider, incoming.account(), incoming.path)
+
+
+def shown_path(path: str) -> str:
+    """Give a path as a line and a row may show it: without what stands behind it, and without what looks like a key."""
+    return _shown(_KEY.sub("...", _BEHIND.split(path, maxsplit=1)[0]))
 
 
 def _shown(text: str) -> str:

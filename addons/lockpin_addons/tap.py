@@ -18,12 +18,13 @@ from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.trip import Kind, Trip
+from lockpin_core.aside import beside_loop
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
-from lockpin_core.wire.protocol import EndingScanner
+from lockpin_core.wire.protocol import EndingScanner, Scanner
+from lockpin_core.wire.scanners import BodyScanner
 
-SCAN_ON_LOOP_BYTES = 256 * 1024  # a larger body is read in a thread
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
 MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes
@@ -163,16 +164,22 @@ class Tap:
         """Book what a free reply stated of an earlier call. Nobody waits for it; a poll that fails is made again."""
         if trip.scanner is None or trip.scan_failed or (trip.decoder is not None and trip.decoder.broken):
             return
-        booking = trip.terms.engine.settle_polled(polled, trip.scanner.result())
+        booking = self._book_polled(trip, polled, trip.scanner)
         task = asyncio.get_running_loop().create_task(guard.never_fail(booking, "an earlier call was settled"))
         self._bookings.add(task)
         task.add_done_callback(self._bookings.discard)
+
+    async def _book_polled(self, trip: Trip, polled: Polled, scanner: Scanner) -> None:
+        reading = await beside_loop(trip.scanned_bytes, scanner.result)
+        await trip.terms.engine.settle_polled(polled, reading)
 
     async def _settle_reply(self, flow: http.HTTPFlow, trip: Trip, response: http.Response) -> None:
         assert trip.admitted is not None
         streamed = bool(response.stream)
         if not streamed and trip.scanner is not None:
             await self._scan_whole(trip, response.raw_content or b"")
+        elif isinstance(trip.scanner, BodyScanner):  # one body, though a stream was asked for
+            trip.reading = await beside_loop(trip.scanned_bytes, trip.scanner.result)
         outcome = self._outcome(trip, Ending.DONE, response, body=None if streamed else response.raw_content)
         reading = self._reading(trip)
         settling = trip.terms.engine.settle(trip.admitted, reading, outcome)
@@ -192,10 +199,7 @@ class Tap:
                 trip.scanner.feed(trip.decoder.feed(raw[start : start + PIECE_BYTES]))
             trip.reading = trip.scanner.result()
 
-        if len(raw) > SCAN_ON_LOOP_BYTES:
-            await asyncio.to_thread(scan)
-        else:
-            scan()
+        await beside_loop(len(raw), scan)
 
     @guard.sealed(_end_as_held)
     def error(self, flow: http.HTTPFlow) -> None:

@@ -5,7 +5,6 @@ Source: the provider's Messages reference and the request types of its SDK, read
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +13,17 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
-from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.jsonbody import (
+    Body,
+    digest,
+    json_text,
+    model_name,
+    plain_word,
+    read_body,
+    read_known,
+    shown,
+    whole,
+)
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
@@ -214,13 +223,14 @@ def _model(request: Request, members: Mapping[str, object]) -> str:
 def _counted(request: Request) -> bytes | None:
     """Give the body whose count bounds the call; None where the call may read more, or another model reads it."""
     parsed = _parse(request)
-    body = json.loads(request.body)
-    if parsed.attested or parsed.grows or body.get("container"):
+    body = read_known(request.body)
+    if parsed.attested or parsed.grows or body.members.get("container"):
         return None
-    members = {key: value for key, value in body.items() if key not in _NOT_COUNTED}
+    spans = body.spans.items()  # as they are written: a number's text may be longer than its value's
+    members = {key: body.text[start:end] for key, (start, end) in spans if key not in _NOT_COUNTED}
     if request.path_model is not None:
-        members["model"] = request.path_model
-    return json.dumps(members).encode()
+        members["model"] = json_text(request.path_model)
+    return f"{{{','.join(f'{json_text(key, escaped=True)}:{value}' for key, value in members.items())}}}".encode()
 
 
 def _count_path(request: Request) -> str | None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -84,7 +84,7 @@ def read_body(body: bytes) -> Body:
 def read_known(body: bytes) -> Body:
     """Read the members of a JSON object that was read strictly before."""
     text = body.decode()
-    members, spans, _ = _read_object(text, _skip(text, 0), _FAST)
+    members, spans, _ = _read_object(text, _skip(text, 0), _FAST if len(body) <= _FEW_BYTES else _FAST_STEPS)
     return Body(text, members, spans, len(body))
 
 
@@ -145,23 +145,36 @@ def shown_name(name: object) -> str:
 def digest(request: Request, leaves_out: Collection[str]) -> bytes:
     """Digest a request without its members of these names and `stream`, at the top and two levels below.
 
-    Only flags and small numbers are left out: whatever else stands under such a name may be input.
+    Only flags and small numbers are left out: whatever else stands under such a name may be input. All else counts as
+    it is written, digit for digit: what differs in its text may differ in its tokens.
     """
     names = frozenset({"stream", "stream_options", *leaves_out})
     found = hashlib.sha256(f"{request.method} {request.host} {request.path_model or request.path}\n".encode())
     try:
-        body = json.loads(request.body)
-        found.update(json.dumps(_without(body, names, 3), sort_keys=True).encode())
-    except (ValueError, RecursionError):
+        for piece in _told_apart(read_known(request.body), names, 2):
+            found.update(piece)
+    except (ValueError, RecursionError, WireError):
         found.update(request.body)
     return found.digest()
 
 
-def _without(value: object, names: Collection[str], depth: int) -> object:
-    if not isinstance(value, dict) or not depth:
-        return value
-    kept = {key: item for key, item in value.items() if key not in names or not _is_small(item)}
-    return {key: _without(item, names, depth - 1) for key, item in kept.items()}
+def _told_apart(body: Body, names: Collection[str], depth: int) -> Iterator[bytes]:
+    """Give what tells an object from others, member by member in the order of their names, each with its length."""
+    for key in sorted(body.members):
+        value, (start, end) = body.members[key], body.spans[key]
+        if key in names and _is_small(value):
+            continue
+        if depth and type(value) is dict:
+            inner = b"".join(_told_apart(_object_at(body.text, start), names, depth - 1))
+        else:
+            inner = body.text[start:end].encode()
+        yield b"%b:%d:" % (json.dumps(key).encode(), len(inner))
+        yield inner
+
+
+def _object_at(text: str, start: int) -> Body:
+    members, spans, end = _read_object(text, start, _FAST if len(text) - start <= _FEW_BYTES else _FAST_STEPS)
+    return Body(text, members, spans, end - start)
 
 
 def _is_small(value: object) -> bool:
@@ -262,9 +275,14 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _as_dict(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    return dict(pairs)
+
+
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
 # Steps through a function of ours for each number too, so that a long list of them lets other threads run in between.
 _STRICT_STEPS = json.JSONDecoder(
     object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
 )
 _FAST = json.JSONDecoder()
+_FAST_STEPS = json.JSONDecoder(object_pairs_hook=_as_dict, parse_int=_whole)

@@ -12,6 +12,7 @@ from typing import Any
 
 from lockpin_core.call import Parsed
 
+_FEW_BYTES = 16 * 1024  # of a reply that nobody has to wait for
 MAX_COUNT = 10**15  # no provider counts more tokens in a reply
 MAX_KEPT_BYTES = 16 << 20  # of a body that passes while the client has it already
 UNREADABLE = "unreadable"  # a tier, speed or region that no price table knows: the dearest counts
@@ -34,7 +35,7 @@ class UnreadableCount(Exception):
 def read_object(data: bytes) -> dict[str, Any] | None:
     """Read a JSON object, blank lines before it allowed; None where it is none."""
     try:
-        found = _JSON.decode(data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+        found = _reader(data).decode(data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -43,7 +44,7 @@ def read_object(data: bytes) -> dict[str, Any] | None:
 def read_value(data: bytes) -> object:
     """Read the JSON value that bytes begin with, whatever follows; None where there is none."""
     try:
-        return _JSON.raw_decode(data.decode("utf-8", "replace"))[0]
+        return _reader(data).raw_decode(data.decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
         return None
 
@@ -54,7 +55,21 @@ def _figure(text: str) -> Figure:
     return figure
 
 
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(pairs)
+
+
 _JSON = json.JSONDecoder(parse_float=_figure)
+# Steps through a function of ours for each object and number, so that a long reply lets other threads run in between.
+_JSON_STEPS = json.JSONDecoder(parse_float=_figure, parse_int=_whole, object_pairs_hook=_as_dict)
+
+
+def _reader(data: bytes) -> json.JSONDecoder:
+    return _JSON if len(data) <= _FEW_BYTES else _JSON_STEPS
 
 
 def members(value: object) -> dict[str, Any]:

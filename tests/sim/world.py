@@ -40,6 +40,7 @@ from tests.sim.simloop import SimLoop
 BASE = datetime(2026, 11, 29, 20, tzinfo=UTC)  # four hours before a day ends
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = 3600 * 10**6
+SETTLED_S = 450  # more than background calls are held, and longer than anybody waits
 SHARED = "/dev/shm"  # a disk in memory, where there is one
 PROVIDERS = Providers.load(shipped_dir())
 PRICES = PriceTable.load(shipped_dir(), traffic.PRICING, {})
@@ -563,7 +564,7 @@ class World:
     async def rounds(self, proxy):
         """A ledger in memory has no thread that looks after it."""
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1)
             proxy.ledger.look_after()
             self.committed()
 
@@ -751,7 +752,7 @@ class World:
             if not agent.cancelled():
                 agent.result()
         self.heal()
-        await asyncio.sleep(1500)
+        await asyncio.sleep(SETTLED_S)
         if self.reader is not None and self.reader.execute("SELECT count(*) FROM waiting").fetchone() != (0,):
             raise Fault("nobody waits, and a ticket is left")
 

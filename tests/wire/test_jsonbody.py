@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockpin_core.call import Request
 from lockpin_core.errors import WireError
-from lockpin_core.wire.jsonbody import _unique, model_name, plain_word, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import _unique, digest, model_name, plain_word, read_body, shown, shown_name, whole
 
 MALFORMED = {
     "empty": b"",
@@ -200,3 +201,44 @@ def test_a_model_that_stands_for_many_runs_is_refused_by_name(name: str):
 @pytest.mark.parametrize("name", ["grok-4.20-multi", "grok-4.20", "our-multi-agent-tune"])
 def test_a_model_that_only_sounds_like_it_is_one_model(name: str):
     assert model_name(name) == name
+
+
+def digested(body: str, *names: str) -> bytes:
+    return digest(Request("POST", "h", "/p", {}, body.encode()), names)
+
+
+@pytest.mark.parametrize("space", ["", " " * 20_000], ids=["short", "long"])
+def test_digest_tells_bodies_apart_by_every_character_but_what_is_left_out(space: str):
+    """Also by the digits of a number that is the same value: a tokenizer reads them all."""
+    body = '{"model": "m", "limit": 5, "input": {"a": 1.0, "deep": {"limit": 7, "x": 1}}, "stream": true}'
+    known = digested(body + space, "limit")
+
+    for same in (
+        body.replace("5", "123"),
+        body.replace("7", "8"),
+        body.replace(', "stream": true', ""),
+        '{"stream": false, "input": {"deep": {"x": 1, "limit": 7}, "a": 1.0}, "limit": 5, "model": "m"}',
+    ):
+        assert digested(same + space, "limit") == known
+    for other in (
+        body.replace("1.0", "1.00"),
+        body.replace("1.0", "1"),
+        body.replace('"x": 1', '"x": 1e0'),
+        body.replace("5", '"five"'),
+        body.replace('"m"', '"\\u006d"'),
+        body.replace('"a"', '"b"'),
+    ):
+        assert digested(other + space, "limit") != known
+
+
+def test_digest_leaves_nothing_out_three_levels_below():
+    assert digested('{"a": {"b": {"c": {"limit": 1}}}}', "limit") != digested(
+        '{"a": {"b": {"c": {"limit": 2}}}}', "limit"
+    )
+    assert digested('{"a": {"b": {"limit": 1}}}', "limit") == digested('{"a": {"b": {"limit": 2}}}', "limit")
+    assert digested('{"a": [{"limit": 1}]}', "limit") != digested('{"a": [{"limit": 2}]}', "limit")
+
+
+def test_digest_does_not_confuse_where_one_member_ends():
+    assert digested('{"a": "x", "b": "y"}') != digested('{"a": "x\\",b:1:y"}')
+    assert digested("no json") != digested("no json either")

@@ -1,0 +1,38 @@
+"""Paths in lines and rows: what a client put there by mistake is not kept."""
+
+import json
+
+import pytest
+from desks import Desk, config
+
+from lockpin_core.engine import Answered, shown_path
+
+SECRET = "sk-proj-Zq81mT0nSecretSecret"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/responses/resp_68a1f0c2b7d48193a1b2c3d4e5f60718", "/v1/responses/resp_68a1f0c2b7d48193a1b2c3d4e5f60718"),
+        (f"/v1/chat/completions;key={SECRET}", "/v1/chat/completions"),
+        (f"/v1/chat/completions%3Fkey={SECRET}", "/v1/chat/completions"),
+        (f"/v1/chat/completions%3fapi_key%3D{SECRET}", "/v1/chat/completions"),
+        (f"/v1/key={SECRET}/chat", "/v1/"),
+        (f"/v1/{SECRET}/chat/completions", "/v1/.../chat/completions"),
+        ("/v1/AIzaSyA1234567890abcdefghijklmno/x", "/v1/.../x"),
+    ],
+)
+def test_path_is_shown_without_what_may_be_a_key(path: str, shown: str):
+    assert shown_path(path) == shown
+
+
+@pytest.mark.parametrize("path", [f"/v1/x;key={SECRET}", f"/v1/x%3Fkey={SECRET}", f"/v1/{SECRET}/x"])
+def test_a_refused_call_keeps_no_key_of_its_path(path: str):
+    desk = Desk(config("1"))
+    decision = desk.ask({}, path=path)
+
+    assert isinstance(decision, Answered)
+    assert SECRET not in decision.reply.body.decode()
+    assert json.loads(decision.reply.body)["lockpin"]["code"] == "uncapped_call"
+    assert SECRET not in repr(desk.ledger.rows)
