@@ -33,11 +33,11 @@ from lockpin_core.windows import Window
 
 app = new_app()
 
+_LOWER = (Column("LOWERED", right=True, spare=2), Column("PERHAPS", right=True, spare=5))  # where there are any
 _LIMIT_COLUMNS = (
     *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("LIMIT", right=True)),
     *(Column("CALLS", right=True, spare=1), Column("WOULD BE REFUSED", right=True)),
-    *(Column("LOWERED", right=True, spare=2), Column("PERHAPS", right=True, spare=5), Column("SPENT", right=True)),
-    *(Column("WOULD SPEND", right=True), Column("FIRST REFUSAL", spare=4)),
+    *(*_LOWER, Column("SPENT", right=True), Column("WOULD SPEND", right=True), Column("FIRST REFUSAL", spare=4)),
 )
 _MODEL_COLUMNS = (
     *(Column("MODEL"), Column("AS", spare=2), Column("CALLS", right=True, spare=1), Column("SPENT", right=True)),
@@ -208,8 +208,10 @@ def _limit_view(found: past.Replay, since: datetime | None) -> View:
         },
         "refused": list(found.refused), "lowered": list(found.lowered), "perhaps_lowered": list(found.perhaps_lowered),
     }  # fmt: skip
+    kept = [place for place, each in enumerate(_LIMIT_COLUMNS) if lowered or perhaps or each not in _LOWER]
     return View(
-        _LIMIT_COLUMNS, cells, records, past.LIMIT_FIELDS, document,
+        [_LIMIT_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in cells], records,
+        past.LIMIT_FIELDS, document,
         notes=[f"{said_total} instead of {said(found.spent)}", *assumptions],
         empty="no calls that such limits count",
     )  # fmt: skip
