@@ -19,7 +19,7 @@ from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.readers.calls import FIELDS, charged, receipt_of
+from lockpin_core.readers.calls import FIELDS, charged, needed, receipt_of
 from lockpin_core.readers.figures import aligned
 
 app = new_app()
@@ -108,7 +108,8 @@ def _note(call: CallRow) -> str:
     if call.state == "open":
         return call.reason if call.reason == DEFERRED else "in flight"
     if call.state == "none":
-        return f"{call.code} ×{call.count}" if call.count > 1 else str(call.code)
+        why = needed(call) or str(call.code)
+        return f"{why} ×{call.count:,}" if call.count > 1 else why
     reason = "" if call.was_estimated and not call.estimated else call.reason  # a person has put it right
     notes = ["(est.)" if call.estimated else "", reason or "", "failed" if call.failed else ""]
     notes += [

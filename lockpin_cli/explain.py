@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,8 @@ from lockpin_core.ledger.listing import CallRow
 from lockpin_core.money import Money, rate_exact
 from lockpin_core.prices import Model, price, shipped_dir
 from lockpin_core.providers import Providers
-from lockpin_core.readers.calls import charged
-from lockpin_core.readers.explain import Asked, AskedReader, Part, Sum, charge_sum, hold_sum
+from lockpin_core.readers.calls import charged, in_the_way, needed
+from lockpin_core.readers.explain import Asked, AskedReader, Part, Sum, asked_of, charge_sum, hold_sum
 from lockpin_core.readers.figures import said
 
 _COLUMNS = (Column("UNIT"), *(Column(title, right=True) for title in ("COUNT", "RATE", "AMOUNT")))
@@ -54,13 +54,15 @@ def explain(
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Show how a call's charge and hold were computed. Status 1 where the charge does not add up with these prices.
+    """Show how a call's charge and hold were computed, or what a refused one needed.
+
+    Status 1 where the charge does not add up with these prices.
 
     Example: lockpin prices explain last
     """
     loaded = load_to_read(context, config)
     found = find_call(loaded.ledger, call)
-    if found.held is None:
+    if found.held is None and "asked" not in found.detail:
         raise CommandError(f'call "{found.id}" was {found.decision} ({found.code}); it took no hold and cost nothing')
     sides = _sides(loaded, found, utc_now())
     if form is Format.TABLE:
@@ -78,6 +80,8 @@ def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
     provider = Providers.load(shipped_dir()).by_name(call.provider)
     geo = None if provider is None else provider.geo_of(call.host)
     asked = table.find(call.provider, call.model, call.at)
+    if call.held is None:
+        return [_needed(call, asked, geo)]
     served = table.find(call.provider, call.model_served, call.at) if call.model_served else None
     with AskedReader(config.ledger) as reader:
         kept = reader.asked(call)
@@ -130,6 +134,26 @@ def _hold(call: CallRow, model: Model | None, kept: Asked, geo: str | None) -> S
     if call.held is not None and call.held != kept.held:
         words.append(f"shrunken to {said(call.held)} while the call ran")
     return Side("hold", kept.held, found, words)
+
+
+def _needed(call: CallRow, model: Model | None, geo: str | None) -> Side:
+    """Show what a refused call would have held, and what each limit in its way had left of that."""
+    kept = asked_of(call)
+    found = None if model is None else hold_sum(model, call, kept, geo)
+    words = ["every token at the dearest rate that may apply"] if found is not None else [_untold(call, model, kept)]
+    return Side("needed", kept.held, found, [*words, f"refused: {needed(call)}", *map(_limit, in_the_way(call))])
+
+
+def _limit(figures: Mapping[str, Any]) -> str:
+    """Write a limit that was in the way, in dollars and in tokens where it has both."""
+    sizes = [
+        f"spent {write(figures[f'spent_{unit}'])}, in flight {write(figures[f'in_flight_{unit}'])} "
+        f"of {write(figures[f'budget_{unit}'])}"
+        for unit, write in (("usd", lambda usd: said(Money.parse(usd))), ("tokens", "{:,} tokens".format))
+        if f"budget_{unit}" in figures
+    ]
+    resets = f"; resets {figures['resets_at']}" if "resets_at" in figures else ""
+    return f"{figures['limit']}: {' and '.join(sizes)}{resets}"
 
 
 def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:

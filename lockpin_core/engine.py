@@ -44,7 +44,7 @@ from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, 
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered, Route
-from lockpin_core.receipt import ReceiptFacts, receipt
+from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.wire import wire_named
@@ -244,25 +244,27 @@ class Engine(Settler):
             fits["max_output_tokens"] = most
         tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
         words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
-        return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short)
+        return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short, call=call)
 
     def refuse(
         self, incoming: Incoming, words: Refusal, wire: Wire | None = None, *,
-        model: str = "", short: Short | None = None, write: bool = True,
+        model: str = "", short: Short | None = None, call: Call | None = None, write: bool = True,
     ) -> Answered:  # fmt: skip
         """Write a refusal's row (unless told not to) and give its reply in the shape of the wire that was called."""
         if wire is None and isinstance(route := incoming.provider.route(incoming.method, incoming.path), Metered):
             wire = wire_named(route.wire)
         waited_ms = self._seeker.waits.waited_ms(incoming.id)
-        if write:
-            note = self._note(incoming, words.code, wire, model)
-            self._ledger.refuse(replace(note, waited_ms=waited_ms), words)
         facts = ReceiptFacts(
             incoming.id, self._clock(), "refused", incoming.payers.task, incoming.provider.name, model,
             code=words.code, waited_ms=waited_ms, budgets=short.standings if short else (),
         )  # fmt: skip
+        told = receipt(facts)
+        if write:
+            note = self._note(incoming, words.code, wire, model)
+            detail = refused_detail(told, call)
+            self._ledger.refuse(replace(note, waited_ms=waited_ms, detail=detail), words)
         body: dict[str, object] = {"code": words.code, "task": incoming.payers.task, **words.detail}
-        body |= {"call": incoming.id, "receipt": receipt(facts)}
+        body |= {"call": incoming.id, "receipt": told}
         shape, client = incoming.provider.error_shape, client_of(incoming.headers)
         reply = put(words, body, wire, shape=shape, setting=self._config.refusal, client=client)
         headers = {**reply.headers, "X-Lockpin-Call": incoming.id}

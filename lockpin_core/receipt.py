@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lockpin_core.budgets import Standing
+from lockpin_core.call import Call
 from lockpin_core.money import Money
 from lockpin_core.usage import Usage
 
@@ -76,6 +77,25 @@ def receipt(facts: ReceiptFacts) -> dict[str, object]:
         "budgets": [_budget(standing) for standing in facts.budgets],
         "hash": facts.hash,
     }
+
+
+def refused_detail(told: Mapping[str, object], call: Call | None) -> dict[str, object]:
+    """Give what the row of a refusal keeps of its receipt, so that both say the same, and of what the call asked for.
+
+    `call`: as it was last tried; None: it was refused before it was priced.
+    """
+    detail = {"at": told["at"]} | ({"budgets": told["budgets"]} if told["budgets"] else {})
+    if call is None:
+        return detail
+    most, terms = call.quote.ceiling, call.terms
+    fees = {str(unit): count for unit, count in most.fees.items()}
+    asked = {
+        "usd": call.quote.most.exact(), "tokens": call.quote.tokens, "prompt": most.prompt,
+        "refills": most.refills or None, "window": most.window or None, "fees": fees,
+        "tier": terms.tier, "speed": terms.speed, "geo": terms.geo, "output_limit": call.output_limit,
+        "price_date": call.price_date,
+    }  # fmt: skip
+    return {**detail, "asked": {name: value for name, value in asked.items() if value not in (None, {})}}
 
 
 def _usd(amount: Money | None) -> str | None:

@@ -252,7 +252,8 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
     balances = _balances(row["end_accounts"], row["end_data"]) if is_hold else _in_the_way(data, row["task"])
     most = data.get("ceiling", {}) if is_hold else {}
     return CallRow(
-        id=row["call"], at=instant(row["at"]), decision=_DECISIONS[row["kind"]], state=ending.state, code=row["code"],
+        id=row["call"], at=_decided(row, {} if is_hold else data),
+        decision=_DECISIONS[row["kind"]], state=ending.state, code=row["code"],
         payers=payers_of(row), provider=row["provider"], host=row["host"], wire=row["wire"], model=row["model"],
         asked_model=row["asked_model"], model_served=ending.model_served, client=row["client"], path=row["path"],
         held=Money(row["usd"] - sum(one["usd"] for one in shrinks)) if is_hold else None,
@@ -269,6 +270,11 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         hash=ending.hash.hex(), corrections=ending.corrections, was_estimated=ending.was_estimated,
         held_output=row["tokens"] - most["prompt"] if "prompt" in most else None, has_rounds="refills" in most,
     )  # fmt: skip
+
+
+def _decided(row: sqlite3.Row, detail: Mapping[str, Any]) -> datetime:
+    """Give the instant of a decision: a refusal was answered before its row was written."""
+    return datetime.fromisoformat(detail["at"]) if "at" in detail else instant(row["at"])
 
 
 def payers_of(row: sqlite3.Row) -> Payers:
@@ -293,7 +299,12 @@ def _balances(accounts: str | None, data: str | None) -> tuple[Balanced, ...]:
 
 
 def _in_the_way(detail: Mapping[str, Any], task: str) -> tuple[Balanced, ...]:
-    """Give the accounts that a refusal names; one whose limit is in tokens alone has no dollars to tell."""
+    """Give the accounts of a refused call, as its receipt did; of a row that does not keep them those that it names.
+
+    One whose limit is in tokens alone has no dollars to tell there.
+    """
+    if "budgets" in detail:
+        return tuple(map(_of_receipt, detail["budgets"]))
     found = []
     for figures in detail.get("violations") or [detail]:
         if "budget_usd" in figures and "spent_usd" in figures:
@@ -306,6 +317,12 @@ def _in_the_way(detail: Mapping[str, Any], task: str) -> tuple[Balanced, ...]:
             )  # fmt: skip
             found.append(balance)
     return tuple(found)
+
+
+def _of_receipt(told: Mapping[str, Any]) -> Balanced:
+    limit = None if told["limit_usd"] is None else Money.parse(told["limit_usd"])
+    amounts = (Money.parse(told["spent_usd"]), Money.parse(told["held_usd"]), limit)
+    return Balanced(told["name"], "", told["subject"], *amounts, 0, 0, None)
 
 
 def _named(wanted: str, name: str | None) -> bool:

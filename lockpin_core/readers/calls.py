@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.clock import stamp
 from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow, Correction
@@ -9,6 +13,11 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.windows import LIFETIME, Window
+
+_OWN = "task"  # a task's own budget, which a refusal by it does not name
+_AMOUNTS = ("budget", "spent", "in_flight", "needed", "remaining")
+_IN_THE_WAY = ("limit", "scope", "subject", "period", "resets_at", *(f"{a}_usd" for a in _AMOUNTS))
+_IN_THE_WAY += tuple(f"{a}_tokens" for a in _AMOUNTS)
 
 FIELDS = (
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served"),
@@ -20,7 +29,8 @@ FIELDS = (
 def receipt_of(call: CallRow) -> dict[str, object]:
     """Build a call's receipt; that of a call in flight has no charge yet. `at` is the instant of the decision.
 
-    One whose cost was corrected has `corrections` too, oldest first.
+    One whose cost was corrected has `corrections` too, oldest first; one that did not fit, what it needed and what was
+    in its way, as `refusal`.
     """
     built = receipt(
         ReceiptFacts(
@@ -33,7 +43,53 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
         )
     )  # fmt: skip
-    return built | {"corrections": [_correction(each) for each in call.corrections]} if call.corrections else built
+    if call.corrections:
+        built["corrections"] = [_correction(each) for each in call.corrections]
+    if limits := in_the_way(call):
+        built["refusal"] = {"transient": call.detail.get("transient"), "limits": limits}
+    return built
+
+
+def in_the_way(call: CallRow) -> list[dict[str, object]]:
+    """Give the limits that a refused call did not fit, the first that was named first, with what it needed.
+
+    Rows of an earlier version, and of calls that were refused for something else, have none.
+    """
+    if call.code != "budget_exceeded" or not call.detail.keys() & {"needed_usd", "needed_tokens"}:
+        return []
+    return [
+        {"limit": _OWN, **{key: _exact(key, value) for key, value in figures.items() if key in _IN_THE_WAY}}
+        for figures in call.detail.get("violations") or [call.detail]
+    ]
+
+
+def _exact(key: str, value: object) -> object:
+    return Money.parse(str(value)).exact() if key.endswith("_usd") else value
+
+
+def needed(call: CallRow) -> str:
+    """Say what a refused call needed and what each limit in its way had left; "": it was refused for something else."""
+    limits = in_the_way(call)
+    words: list[str] = []
+    for unit, what in (("usd", _usd), ("tokens", _tokens)):
+        short = [figures for figures in limits if _is_short(figures, unit)]
+        if short:
+            left = ", ".join(f"{figures['limit']} has {what(figures, 'remaining')} left" for figures in short)
+            words.append(f"needed {what(short[0], 'needed')}, {left}")
+    return "; ".join(words)
+
+
+def _is_short(figures: Mapping[str, Any], unit: str) -> bool:
+    keys = (f"needed_{unit}", f"remaining_{unit}")
+    return all(key in figures for key in keys) and Decimal(figures[keys[0]]) > Decimal(figures[keys[1]])
+
+
+def _usd(figures: Mapping[str, Any], what: str) -> str:
+    return said(Money.parse(figures[f"{what}_usd"]))
+
+
+def _tokens(figures: Mapping[str, Any], what: str) -> str:
+    return f"{figures[f'{what}_tokens']:,} tokens"
 
 
 def charged(call: CallRow) -> Money | None:
@@ -59,8 +115,9 @@ def _ending(call: CallRow) -> str:
             notes += [f"({code})" for code in dict.fromkeys(each.code for each in call.corrections)]
             charge = " ".join([f"charged {said(call.charged)}", *notes])
             return f"{charge}, {'over what was ' if call.over_hold else ''}{held}"
-    times = f" {call.count} times" if call.count > 1 else ""
-    return f"{call.decision}{times} ({call.code})"
+    times = f" {call.count:,} times" if call.count > 1 else ""
+    why = needed(call)
+    return f"{call.decision}{times} ({call.code}){f': {why}' if why else ''}"
 
 
 def _correction(made: Correction) -> dict[str, object]:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 from lockpin_core.call import Ceiling, Terms
 from lockpin_core.errors import LedgerUnavailable, UnpricedError
@@ -67,6 +67,15 @@ class AskedReader(LedgerReader):
         fees = {Unit(unit): count for unit, count in most.get("fees", {}).items()}
         refills, window = most.get("refills", 0), most.get("window", 0)
         return Asked(terms, Money(row["usd"]), row["tokens"], most.get("prompt"), refills, window, fees)
+
+
+def asked_of(call: CallRow) -> Asked:
+    """Give what a refused call named, and what its hold would have been made of."""
+    told: Mapping[str, Any] = call.detail.get("asked", {})
+    terms = Terms(told.get("tier"), told.get("speed"), told.get("geo"))
+    fees = {Unit(unit): count for unit, count in told.get("fees", {}).items()}
+    held, tokens = Money.parse(told.get("usd", "0")), told.get("tokens", 0)
+    return Asked(terms, held, tokens, told.get("prompt"), told.get("refills", 0), told.get("window", 0), fees)
 
 
 @dataclass(frozen=True, slots=True)

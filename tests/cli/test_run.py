@@ -149,6 +149,32 @@ def test_command_runs_behind_a_proxy_of_its_own_within_its_budget(desk, origin):
     assert health(desk.port) is Health.NONE
 
 
+def test_refusal_can_be_looked_into_afterwards(desk):
+    # At most 27 tokens of input at $2, and 60,000 of output at $10 a million.
+    show = AGENT.replace('json.load(error)["error"]["message"]', "error.read().decode()")
+    done = desk.run("--task", "fix", "--budget", "0.02", "--", sys.executable, "-c", show, "60000")
+    answered = json.loads(done.stdout.removeprefix("402 "))["lockpin"]
+
+    stored = desk.lockpin("receipt", answered["call"])
+    line = desk.lockpin("calls").stdout.splitlines()[1]
+    explained = desk.lockpin("prices", "explain", answered["call"])
+
+    told = json.loads(stored.stdout)
+    assert {**answered["receipt"], "hash": told["hash"]} == {key: told[key] for key in answered["receipt"]}
+    assert [budget["name"] for budget in told["budgets"]] == ["task", "daily"]
+    needed = f"${answered['needed_usd']}"
+    why = f"needed {needed}, task has $0.02 left"
+    assert stored.stderr.endswith(f": refused (budget_exceeded): {why}\n")
+    assert told["refusal"]["limits"][0]["needed_usd"] == str(answered["needed_usd"])
+    assert line.endswith(why)
+    lines = [" ".join(line.split()) for line in explained.stdout.splitlines()]
+    assert f"needed: {needed}" in lines
+    assert any(line.startswith("output 60,000 $10/M $0.600") for line in lines)
+    assert f"= {needed}" in lines
+    assert lines[-2:] == [f"refused: {why}", "task: spent $0.00, in flight $0.00 of $0.02"]
+    assert (explained.returncode, explained.stderr) == (0, "")
+
+
 def test_exit_status_is_the_commands(desk):
     assert desk.run("--", "sh", "-c", "exit 7").returncode == 7
     assert desk.run("--", "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL

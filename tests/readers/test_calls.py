@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from lockpin_core.call import Payers
 from lockpin_core.ledger.listing import Balanced, CallRow
 from lockpin_core.money import ZERO, Money
-from lockpin_core.readers.calls import FIELDS, charged, receipt_of, summary
+from lockpin_core.readers.calls import FIELDS, charged, in_the_way, needed, receipt_of, summary
 from lockpin_core.usage import Unit
 
 AT = datetime(2026, 10, 21, 12, 30, tzinfo=UTC)
@@ -72,3 +72,29 @@ def test_summary_says_what_else_became_of_a_call():
     assert summary(VOID).endswith(": cost nothing (not_sent), held $0.50")
     assert summary(REFUSED).endswith(": refused (budget_exceeded)")
     assert summary(replace(REFUSED, count=12)).endswith(": refused 12 times (budget_exceeded)")
+
+
+def test_refused_call_says_what_it_needed_and_what_each_limit_had_left():
+    figures = {
+        "budget_usd": "5", "spent_usd": "4.5", "in_flight_usd": "0.25", "needed_usd": "0.31", "remaining_usd": "0.25",
+        "transient": False, "code": "x",
+    }  # fmt: skip
+    daily = figures | {"limit": "daily", "remaining_usd": "0.1", "budget_tokens": 900, "needed_tokens": 1000}
+    daily |= {"remaining_tokens": 20, "spent_tokens": 880, "in_flight_tokens": 0}
+    roomy = daily | {"limit": "tokens", "remaining_usd": "9", "remaining_tokens": 100}
+
+    own = replace(REFUSED, detail=figures)
+    three = replace(REFUSED, detail=figures | {"violations": [figures, daily, roomy]})
+
+    assert needed(own) == "needed $0.31, task has $0.25 left"
+    assert needed(three) == (
+        "needed $0.31, task has $0.25 left, daily has $0.10 left; "
+        "needed 1,000 tokens, daily has 20 tokens left, tokens has 100 tokens left"
+    )
+    assert [limit["limit"] for limit in in_the_way(three)] == ["task", "daily", "tokens"]
+    assert receipt_of(own)["refusal"] == {
+        "transient": False,
+        "limits": [{"limit": "task"} | {key: figures[key] for key in figures if key.endswith("_usd")}],
+    }
+    assert summary(own).endswith(": refused (budget_exceeded): needed $0.31, task has $0.25 left")
+    assert "refusal" not in receipt_of(REFUSED)  # of an earlier version
