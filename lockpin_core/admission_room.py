@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -19,14 +19,17 @@ from lockpin_core.clients import client_of
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, LockpinError
-from lockpin_core.ladder import FIT, room, rungs
+from lockpin_core.ladder import FIT, Rung, room, rungs
 from lockpin_core.ledger.answers import answer_of, failed_by
 from lockpin_core.ledger.protocol import Closed, Held, Ledger, Rules, Short, Smaller, Wait
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the search ended: the call as it was last priced, and what the ledger said to it."""
+    """Where the search ended: the call as it was last priced, and what the ledger said to it.
+
+    A Short answer is about this call: the whole one, or the smallest version where only that could fit some time.
+    """
 
     priced: Priced
     call: Call
@@ -78,7 +81,7 @@ class Seeker:
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
-        began, has_waited = self._clock(), False
+        began = self._clock()
         answer = await self._ask(call)
         if not isinstance(answer, Short):
             return Found(priced, call, answer)
@@ -87,42 +90,52 @@ class Seeker:
         if counted is not None:
             priced, call = counted, counted.call(call.output_limit if call.limit_set else None)
             answer = await self._ask(call)
-        if isinstance(answer, Short) and _may_pass(answer, call) and (wait := self._wait(priced, digest, began)):
-            answer, has_waited = await self._ask(call, wait=wait), True
-            call = replace(call, waited_ms=call.waited_ms + self.waits.waited_ms(call.id))
+        lower = _Lower(priced, call, self._config.fit.floor)
         if isinstance(answer, Short):
-            lower = _Lower(priced, call, self._config.fit.floor)
-            answer = await self._lowered(lower, answer, digest, began, has_waited=has_waited)
-            priced = lower.priced if isinstance(answer, Held) else priced
-        if isinstance(answer, Short) and not _may_pass(answer, call):
-            self._latch.close(digest, self._clock())
-        return Found(priced, call, answer)
+            answer = await self._later_or_lower(lower, answer, digest, began)
+        if isinstance(answer, Short):
+            return self._refused(lower, answer, digest)
+        return Found(lower.priced_of(answer), lower.call, answer)
 
-    async def _lowered(
-        self, lower: _Lower, short: Short, digest: bytes, began: datetime, *, has_waited: bool
+    async def _later_or_lower(
+        self, lower: _Lower, short: Short, digest: bytes, began: datetime
     ) -> Held | Short | Closed:
-        """Ask for a smaller version: out of turn for a call that has waited, else in turn, and then in the room."""
-        answer = await self._ask(lower.call, lower, out_of_turn=has_waited or short.behind)
-        if not isinstance(answer, Short) or has_waited:
+        """Let the call wait for room, and as the smallest version where the whole cannot fit; then make it smaller."""
+        answer: Held | Short | Closed = short
+        if not _may_pass(short, lower.call) or self._wait(lower, digest, began) is None:
+            answer = await self._ask(lower.call, lower, out_of_turn=short.behind)
+        if not isinstance(answer, Short):
             return answer
-        if answer.behind:
-            return await self._ask(lower.call, lower, out_of_turn=True)  # nothing that fits is refused
-        smaller = lower(answer.standings)  # what would fit if nobody stood before it
-        wait = None if smaller is None else self._wait(lower.priced, digest, began)
-        if smaller is None or wait is None:
+        wait = self._wait(lower, digest, began) if lower.may_pass(answer) else None
+        if wait is not None:
+            waited = await self._ask(lower.call, lower, wait=wait)
+            lower.call = replace(lower.call, waited_ms=lower.call.waited_ms + self.waits.waited_ms(lower.call.id))
+            if not isinstance(waited, Short):
+                return waited
+        elif not answer.behind and lower(answer.standings) is None:
             return answer
-        waited = await self._ask(smaller, lower, wait=wait)  # in the end it may be smaller still
-        # Limits and spend may be others by now: what is refused is refused by the accounts as they are at the end.
-        return await self._ask(lower.call, lower, out_of_turn=True) if isinstance(waited, Short) else waited
+        # Nothing that fits is refused, whoever stands before it; and limits and spend may be others by now.
+        return await self._ask(lower.call, lower, out_of_turn=True)
 
-    def _wait(self, priced: Priced, digest: bytes, began: datetime) -> Wait | None:
+    def _refused(self, lower: _Lower, short: Short, digest: bytes) -> Found:
+        """Refuse the whole call, or the smallest version where only held money was in the way of that one alone."""
+        if _may_pass(short, lower.call):
+            return Found(lower.priced, lower.call, short)
+        if lower.least is not None and lower.may_pass(short):
+            priced, least = lower.least
+            return Found(priced, least, replace(short, violations=tuple(violations(short.standings, least.quote))))
+        self._latch.close(digest, self._clock())
+        return Found(lower.priced, lower.call, short)
+
+    def _wait(self, lower: _Lower, digest: bytes, began: datetime) -> Wait | None:
         """Say how long the call may wait; None: it may not."""
         if self._latch.is_closed(digest, self._clock()):
             return None
-        client = client_of(priced.incoming.headers)
+        client = client_of(lower.priced.incoming.headers)
         left = began + timedelta(seconds=client.patience_s) - self._clock()
         patience = min(timedelta(milliseconds=self._config.queue_wait_ms), left)
-        return Wait(patience) if patience > _NO_TIME else None
+        least = None if lower.least is None else lower.least[1].quote
+        return Wait(patience, least) if patience > _NO_TIME else None
 
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""
@@ -154,39 +167,65 @@ _MOST_TOOL_CALLS = 32  # a limit that is lowered begins to be tried just below
 
 @dataclass(slots=True)
 class _Lower:
-    """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output.
-
-    `priced` is the version that was given last.
-    """
+    """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output."""
 
     priced: Priced
     call: Call
     floor: int
+    least: tuple[Priced, Call] | None = field(init=False)  # the smallest version; None: there is none
+    _given: Priced = field(init=False)  # of the version that was given last
+
+    def __post_init__(self) -> None:
+        """Make the smallest version."""
+        self._given, has_tools = self.priced, self._most_tool_calls > 1
+        priced = self.priced.with_tool_limit(1) if has_tools else self.priced
+        lowest = self._rungs(priced, lambda: max(self.floor, priced.wire.min_output))
+        limit = lowest[0].max_output if lowest else self._limit
+        self.least = (priced, self._version(priced, limit)) if has_tools or lowest else None
 
     def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
         """Give the first version that fits; None: there is none."""
-        priced, call = self.priced, self.call
-        most = max((tool.calls for tool in priced.parsed.tools), default=1) if priced.parsed.output_settable else 1
-        for fewer in range(min(most, _MOST_TOOL_CALLS) - 1, 0, -1):
-            self.priced = priced.with_tool_limit(fewer)
-            lower = self._version(call.output_limit if call.limit_set else None)
+        priced = self.priced
+        for fewer in range(min(self._most_tool_calls, _MOST_TOOL_CALLS) - 1, 0, -1):
+            priced = self.priced.with_tool_limit(fewer)
+            lower = self._version(priced, self._limit)
             if not violations(standings, lower.quote):
+                self._given = priced
                 return lower
-        return self._with_less_output(standings)
-
-    def _with_less_output(self, standings: tuple[Standing, ...]) -> Call | None:
-        priced, in_force = self.priced, self.call.output_limit or 0
-        for rung in rungs(
-            may_set=self.call.limit_set,
-            in_force=in_force,
-            floor=max(self.floor, priced.wire.min_output),
-            largest_fitting=lambda: priced.largest_output(in_force, room(standings)),
-        ):
-            return self._version(rung.max_output)
+        in_force = self.call.output_limit or 0
+        for rung in self._rungs(priced, lambda: priced.largest_output(in_force, room(standings))):
+            self._given = priced
+            return self._version(priced, rung.max_output)
         return None
 
-    def _version(self, set_limit: int | None) -> Call:
-        return replace(self.priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
+    def priced_of(self, answer: Held | Closed) -> Priced:
+        """Give the version that is held."""
+        is_whole = isinstance(answer, Closed) or answer.call.quote is self.call.quote
+        return self.priced if is_whole else self._given
+
+    def may_pass(self, short: Short) -> bool:
+        """Say whether only money that is held for others is in the way of the call, or of its smallest version."""
+        return _may_pass(short, self.call) or (self.least is not None and _may_pass(short, self.least[1]))
+
+    @property
+    def _limit(self) -> int | None:
+        return self.call.output_limit if self.call.limit_set else None
+
+    @property
+    def _most_tool_calls(self) -> int:
+        parsed = self.priced.parsed
+        return max((tool.calls for tool in parsed.tools), default=1) if parsed.output_settable else 1
+
+    def _rungs(self, priced: Priced, largest_fitting: Callable[[], int]) -> Sequence[Rung]:
+        return rungs(
+            may_set=self.call.limit_set,
+            in_force=self.call.output_limit or 0,
+            floor=max(self.floor, priced.wire.min_output),
+            largest_fitting=largest_fitting,
+        )
+
+    def _version(self, priced: Priced, set_limit: int | None) -> Call:
+        return replace(priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
 
 
 def _may_pass(short: Short, call: Call) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lockpin_core.budgets import Standing, violations
-from lockpin_core.call import Call, Charge, Payers, Refusal, Void
+from lockpin_core.call import Call, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.accounts import Seat, TaskTerms
@@ -35,11 +35,13 @@ from lockpin_core.ledger.turns import (
     Stands,
     Ticket,
     Waiter,
+    is_lowered,
     make_ticket,
-    may_wait,
     moved,
     protected,
     set_aside,
+    sizes_left,
+    sizes_of,
     stands,
     with_waiters,
 )
@@ -81,13 +83,16 @@ class Books(Frame):
             self.serve()
             mine = self.room.own.get(call.id)
             ahead = NOTHING if out_of_turn else self._ahead(mine)
-        answer = self._try(call, rules, None if wait else smaller, ahead)
+        if wait is None:
+            answer = self._try(call, rules, smaller, ahead)
+        else:
+            answer = self._try_in_turn(call, rules, smaller, sizes_of(call, wait), ahead)
         if not isinstance(answer, Held) and (again := self._held_again(call)) is not None:
             return again
-        if isinstance(answer, Short):
-            if wait is not None and may_wait(answer, call.quote):
-                return mine or self._let_wait(call, rules, smaller, wait, stands(answer, call.quote, ahead))
-            if wait is not None and smaller is not None:
+        if wait is not None and isinstance(answer, Short):
+            if sizes := sizes_left(answer, sizes_of(call, wait)):
+                return mine or self._let_wait(call, rules, smaller, wait, sizes, stands(answer, sizes[0], ahead))
+            if smaller is not None:
                 answer = self._try(call, rules, smaller, NOTHING)
         if mine is not None and not isinstance(answer, Short):
             self.room.answer(call.id, answer)
@@ -110,7 +115,7 @@ class Books(Frame):
                 self._serve_one(waiter, ahead)
                 waiter = room.own.get(ticket.call)
                 if waiter is not None and ticket.is_protected(self.at):
-                    set_aside(ticket, ahead, waiter.ticket.short)
+                    set_aside(waiter.ticket, ahead, waiter.ticket.short)
             elif ticket.until > self.at and not room.is_asleep(ticket):
                 room.wake_at = min(room.wake_at, ticket.next_at(self.at))
                 if self._has_room_for(ticket, ahead):
@@ -124,10 +129,10 @@ class Books(Frame):
             return
         call, room, waited = waiter.call, self.room, self.at - waiter.ticket.since
         is_over = self.at >= waiter.ticket.until or self.room.ticks() >= waiter.deadline_s
-        answer = self._try(call, waiter.rules, None, ahead, waited)
+        answer = self._try_in_turn(call, waiter.rules, waiter.smaller, waiter.sizes, ahead, waited)
         if isinstance(answer, Short):
-            if not is_over and may_wait(answer, call.quote):
-                room.enter(moved(waiter, stands(answer, call.quote, ahead)))
+            if not is_over and (sizes := sizes_left(answer, waiter.sizes)):
+                room.enter(moved(waiter, sizes, stands(answer, sizes[0], ahead)))
                 ends = [micros(s.span.end) for s in answer.standings if s.span.end is not None]
                 room.wake_at = min(room.wake_at, waiter.ticket.next_at(self.at), *ends)
                 return
@@ -147,9 +152,12 @@ class Books(Frame):
         self.room.wake_at = min(self.room.wake_at, ticket.next_at(self.at), *ends)
         return True
 
-    def _let_wait(self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait, found: Stands) -> Waiter:
+    def _let_wait(
+        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait, sizes: tuple[Quote, ...], found: Stands
+    ) -> Waiter:
         ticket = make_ticket(self.room.next_number(), call, self.writer, self.at, wait, found)
-        waiter = Waiter(call, rules, smaller, ticket, self.room.ticks() + wait.patience.total_seconds())
+        deadline_s = self.room.ticks() + wait.patience.total_seconds()
+        waiter = moved(Waiter(call, rules, smaller, ticket, deadline_s, sizes), sizes, found)
         self.room.enter(waiter)
         self.room.has_changed = True  # when time alone may let it go is found out by trying it
         return waiter
@@ -165,6 +173,16 @@ class Books(Frame):
         terms = self.terms(ticket.task)
         amounts = (ticket.usd, ticket.tokens)
         return all(self.balances.fits(name, terms, *amounts, ahead.get(name, (0, 0))) for name in ticket.accounts)
+
+    def _try_in_turn(
+        self, call: Call, rules: Rules, smaller: Smaller | None, sizes: tuple[Quote, ...], ahead: Amounts,
+        waited: int = 0,
+    ) -> Answer:  # fmt: skip
+        """Try a call that may wait for room for these sizes; a smaller version only where the whole cannot fit."""
+        answer = self._try(call, rules, None, ahead, waited)
+        if isinstance(answer, Short) and is_lowered(call, sizes_left(answer, sizes)):
+            return self._try(call, rules, smaller, ahead, waited)
+        return answer
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         """Hold a call, or a smaller version of it, where it fits with what is set aside for those ahead of it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
-from lockpin_core.call import Call, Charge, Payers, Void
+from lockpin_core.call import Call, Charge, Payers, Quote, Void
 from lockpin_core.clock import Clock, micros
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.accounts import (
@@ -43,9 +43,11 @@ from lockpin_core.ledger.turns import (
     NOTHING,
     Amounts,
     Waiter,
+    is_lowered,
     make_ticket,
-    may_wait,
     moved,
+    sizes_left,
+    sizes_of,
     stands,
     with_waiters,
 )
@@ -143,12 +145,14 @@ class MemoryBooks:
             return waiting
         self._serve()
         ahead = NOTHING if out_of_turn else self._room.ahead_of_newcomers(micros(self._now()))
-        answer = self._try(call, rules, None if wait else smaller, ahead)
-        if wait is not None and isinstance(answer, Short):
-            if may_wait(answer, call.quote):
-                found = stands(answer, call.quote, ahead)
+        if wait is None:
+            return done(self._try(call, rules, smaller, ahead))
+        answer = self._try_in_turn(call, rules, smaller, sizes_of(call, wait), ahead)
+        if isinstance(answer, Short):
+            if sizes := sizes_left(answer, sizes_of(call, wait)):
+                found = stands(answer, sizes[0], ahead)
                 ticket = make_ticket(self._room.next_number(), call, "", micros(self._now()), wait, found)
-                return self._room.enter(Waiter(call, rules, smaller, ticket, float("inf")))
+                return self._room.enter(moved(Waiter(call, rules, smaller, ticket, float("inf"), sizes), sizes, found))
             answer = self._try(call, rules, smaller, NOTHING)
         return done(answer)
 
@@ -161,12 +165,21 @@ class MemoryBooks:
     def _serve_one(self, waiter: Waiter, ahead: Amounts) -> Answer | Waiter:
         call, at = waiter.call, micros(self._now())
         waited = at - waiter.ticket.since
-        answer = self._try(call, waiter.rules, None, ahead, waited)
+        answer = self._try_in_turn(call, waiter.rules, waiter.smaller, waiter.sizes, ahead, waited)
         if not isinstance(answer, Short):
             return answer
-        if at < waiter.ticket.until and may_wait(answer, call.quote):
-            return moved(waiter, stands(answer, call.quote, ahead))
+        if at < waiter.ticket.until and (sizes := sizes_left(answer, waiter.sizes)):
+            return moved(waiter, sizes, stands(answer, sizes[0], ahead))
         return self._try(call, waiter.rules, waiter.smaller, NOTHING, waited)
+
+    def _try_in_turn(
+        self, call: Call, rules: Rules, smaller: Smaller | None, sizes: tuple[Quote, ...], ahead: Amounts,
+        waited: int = 0,
+    ) -> Answer:  # fmt: skip
+        answer = self._try(call, rules, None, ahead, waited)
+        if isinstance(answer, Short) and is_lowered(call, sizes_left(answer, sizes)):
+            return self._try(call, rules, smaller, ahead, waited)
+        return answer
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         now, task = self._now(), call.payers.task

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.money import Money
 
 
@@ -51,9 +51,11 @@ class Wait:
     """How long a call may wait for held money to come free; nothing or less: not at all.
 
     After a third of it the call is protected: nobody younger goes before it on an account that was short for it.
+    `least`: the quote of the smallest version of it that `smaller` may give; None: there is none.
     """
 
     patience: timedelta
+    least: Quote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +164,11 @@ class Ledger(Protocol):
         takes no notice of who waits.
 
         With `wait`, a call that is behind, or that only held money is in the way of, waits at full size: its answer
-        comes when it fits and its turn has come, or when its patience is over or spent money is in the way. Before that
-        last answer it is tried once more, out of turn, and then `smaller` is asked. Its future can be cancelled until
-        it is answered: that gives up the place, or takes the hold off.
+        comes when it fits and its turn has come, or when its patience is over or spent money is in the way. Where that
+        is in the way of the whole call and not of its `least` version, it waits, or goes on to wait, for room for that
+        one; when its turn comes `smaller` is asked, so that it goes as large as fits then. Before the last answer it is
+        tried once more, out of turn, and then `smaller` is asked. Its future can be cancelled until it is answered:
+        that gives up the place, or takes the hold off.
         """
 
     def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:

@@ -2,7 +2,8 @@
 
 A newcomer that fits goes at once, unless a waiter on one of its accounts is protected, which it is after a third of its
 patience. Past a protected waiter nobody younger goes on that account, unless it fits even with the waiter's amount
-counted. A call waits on every account that was short for it at one time: otherwise one that needs room on two would see
+counted. A call that fits its limits only in a smaller version waits as the smallest, and goes as the largest that fits
+then. A call waits on every account that was short for it at one time: otherwise one that needs room on two would see
 the first taken again while it waits for the second. Its ticket names its other accounts too, so that another process
 can tell whether it fits.
 """
@@ -75,6 +76,7 @@ class Waiter:
     smaller: Smaller | None
     ticket: Ticket
     deadline_s: float  # of the clock that never steps
+    sizes: tuple[Quote, ...]  # that it may still wait for room for, the larger first
 
 
 def make_ticket(number: int, call: Call, writer: str, at: int, wait: Wait, now: Stands) -> Ticket:
@@ -86,14 +88,15 @@ def make_ticket(number: int, call: Call, writer: str, at: int, wait: Wait, now: 
     return Ticket(number, call.id, writer, call.payers.task, *amounts, *ends, *now)
 
 
-def moved(waiter: Waiter, now: Stands) -> Waiter:
-    """Give a waiter as it stands now; what was short for it once stays so."""
-    ticket = waiter.ticket
+def moved(waiter: Waiter, sizes: tuple[Quote, ...], now: Stands) -> Waiter:
+    """Give a waiter as it stands now, at the largest of these sizes; what was short for it once stays so."""
+    ticket, size = waiter.ticket, sizes[0]
     accounts = tuple(sorted({*ticket.short, *now.accounts}))
     short = tuple(sorted({*ticket.short, *now.short}))
-    if (accounts, short) == (ticket.accounts, ticket.short):
+    after = replace(ticket, usd=size.most.nano, tokens=size.tokens, accounts=accounts, short=short)
+    if (after, sizes) == (ticket, waiter.sizes):
         return waiter
-    return replace(waiter, ticket=replace(ticket, accounts=accounts, short=short))
+    return replace(waiter, ticket=after, sizes=sizes)
 
 
 def set_aside(ticket: Ticket, amounts: dict[str, tuple[int, int]], accounts: Iterable[str]) -> None:
@@ -129,6 +132,23 @@ def _with(standing: Standing, amount: tuple[int, int] | None) -> Standing:
 def may_wait(short: Short, quote: Quote) -> bool:
     """Say whether only held money is in the way of a call, or its turn has not come."""
     return all(standing.is_transient(quote.most, quote.tokens) for standing in short.violations)
+
+
+def sizes_of(call: Call, wait: Wait | None) -> tuple[Quote, ...]:
+    """List what a call may wait for room for: the whole, and its smallest version."""
+    if wait is None:
+        return ()
+    return (call.quote,) if wait.least is None else (call.quote, wait.least)
+
+
+def sizes_left(short: Short, sizes: tuple[Quote, ...]) -> tuple[Quote, ...]:
+    """Leave out the sizes that spent money is in the way of; none left: the call does not wait."""
+    return tuple(size for size in sizes if may_wait(short, size))
+
+
+def is_lowered(call: Call, sizes: tuple[Quote, ...]) -> bool:
+    """Say whether a call waits for room for less than the whole of it, as that cannot fit any more."""
+    return bool(sizes) and sizes[0] is not call.quote
 
 
 def stands(answer: Short, quote: Quote, amounts: Amounts) -> Stands:

@@ -166,9 +166,15 @@ def test_where_waiting_is_turned_off_nobody_stands_before_what_fits():
 
 def test_what_fits_by_now_is_not_refused_for_anothers_turn():
     """It was short by spent money, and when it asks again room has come free, for which another waits."""
-    search = Search(OVER, BEHIND, HELD)
+    search = Search(OVER, BEHIND, HELD, queue_s=0)
 
     assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER, LAST])
+
+
+def test_what_fits_by_now_and_stands_behind_another_waits_its_turn():
+    search = Search(OVER, BEHIND, HELD)
+
+    assert (search().answer, search.ledger.steps) == (HELD, [PLAIN, LOWER, seconds(30)])
 
 
 def test_a_call_that_does_not_fit_is_counted_and_tried_again_at_what_that_says():
@@ -289,10 +295,7 @@ class Asking(Scripted):
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
         answer = super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
-        if self.protected and wait is not None:
-            answer = Future()
-            answer.set_result(replace(HELD, call=call))
-        elif smaller is not None and not self.protected:
+        if smaller is not None and self.protected == (wait is not None):
             lower = smaller((nouns.standing(nouns.TASK, limit="1", spent="0.3"),))
             answer = Future()
             answer.set_result(self.answers[0] if lower is None else replace(HELD, call=lower))
@@ -332,7 +335,6 @@ def test_a_smaller_version_that_waited_for_its_turn_in_vain_goes_smaller_still()
         def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
             if wait is None:
                 return super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
-            self.protected = False
             self.asked.append((call, wait))
             answer = Future()
             lower = smaller((nouns.standing(nouns.TASK, limit="1", spent="0.5"),))
@@ -368,6 +370,144 @@ def test_a_call_whose_smaller_version_waited_in_vain_is_judged_by_the_accounts_a
 
     assert search.ledger.steps == [PLAIN, LOWER, seconds(30), LAST]
     assert (found.answer.call.output_limit, found.answer.call.quote.most) == (32000, Money.parse("3.2"))
+
+
+ALL_HELD = nouns.standing(nouns.TASK, limit="1", held="0.95")  # the whole, at $3.20, does not fit if nothing is held
+LEAST = Money.parse("0.4096")  # the floor of 4,096 tokens
+
+
+def in_the_way(*standings) -> Short:
+    return Short(desks.NOW, standings, standings)
+
+
+def test_a_call_that_fits_its_limit_only_when_it_is_smaller_waits_as_the_smallest():
+    search = Search(in_the_way(ALL_HELD))
+
+    search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30), LAST]
+    whole, wait = search.ledger.asked[2]
+    assert (whole.quote.most, wait.least.most) == (Money.parse("3.2"), LEAST)
+
+
+@pytest.mark.parametrize("spent", ["0.5905", "0.7"])
+def test_a_call_whose_smallest_version_does_not_fit_beside_what_is_spent_does_not_wait(spent):
+    final = nouns.standing(nouns.TASK, limit="1", spent=spent, held="0.2")
+    search = Search(in_the_way(final))
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER]
+    assert (found.call.quote.most, found.answer.violations) == (Money.parse("3.2"), (final,))
+
+
+def test_the_last_nanodollar_is_enough_to_wait_for():
+    search = Search(in_the_way(nouns.standing(nouns.TASK, limit="1", spent="0.5904", held="0.2")))
+
+    search(messages(limit=None))
+
+    assert seconds(30) in search.ledger.steps
+
+
+def test_a_refusal_names_the_smallest_version_where_only_held_money_was_in_its_way():
+    roomy = nouns.standing(nouns.budget("roomy"), limit="1")  # the whole is too much for it, and the smallest is not
+    search = Search(in_the_way(ALL_HELD, roomy))
+
+    found = search(messages(limit=None))
+
+    assert (found.call.output_limit, found.call.quote.most) == (4096, LEAST)
+    assert (found.answer.standings, found.answer.violations) == ((ALL_HELD, roomy), (ALL_HELD,))
+
+
+def test_such_a_refusal_is_not_final_and_the_same_call_waits_again():
+    search = Search(in_the_way(ALL_HELD))
+
+    search(messages(limit=None))
+    search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30), LAST] * 2
+
+
+@pytest.mark.parametrize("fit", [{"floor": 9500}, {"output": False}])
+def test_the_floor_in_force_is_what_waits(fit):
+    search = Search(in_the_way(ALL_HELD))
+    search.seeker._config = replace(search.seeker._config, fit=replace(search.desk.config.fit, **fit))
+    search.desk.config = search.seeker._config
+
+    search(messages(limit=None))
+
+    least = [how.least.most for _, how in search.ledger.asked if isinstance(how, Wait)]
+    assert least == ([] if "output" in fit else [Money.parse("0.95")])
+
+
+def test_what_a_smaller_version_waited_is_added_up():
+    """It waits in vain, and at the last step there are seventy cents after all."""
+    search = Search(SHORT)
+    search.seeker._ledger = search.ledger = Asking([in_the_way(ALL_HELD)], [])
+    search.ledger.pass_by = lambda patience: search.clock.__setitem__(0, search.clock[0] + patience)
+    search.ledger.hold = first_in_vain(search.ledger.hold)
+
+    found = search(messages(limit=None))
+
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST]
+    assert (found.answer.call.output_limit, found.answer.call.waited_ms) == (7000, 30_000)
+
+
+def first_in_vain(hold):
+    """Let nothing smaller be found in turn, which is not noted."""
+
+    def vain(call, rules, smaller=None, wait=None, *, out_of_turn=False):
+        if smaller is not None and wait is None and not out_of_turn:
+            done: Future = Future()
+            done.set_result(in_the_way(ALL_HELD))
+            return done
+        return hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+
+    return vain
+
+
+def test_tools_of_the_provider_are_fewer_in_the_smallest_version():
+    """Each round of the five reads 200,000 tokens at a microdollar; the request limits its own output."""
+    search = Search(in_the_way(ALL_HELD))
+    tool = {"type": "web_search_20250305", "name": "web_search"}
+
+    search(messages("scout", 1000, tools=[tool]))
+
+    (whole, wait) = next(asked for asked in search.ledger.asked if isinstance(asked[1], Wait))
+    assert whole.quote.ceiling.refills == 5
+    assert wait.least.ceiling.refills == 1
+    assert wait.least.ceiling.output == 2 * 1000
+
+
+class Reconsidering(Scripted):
+    """Asks for a smaller version twice, as one does that has to do its transaction again: where $0.30 are left, and
+    where `usd` are; None: the whole fits then.
+    """
+
+    usd: str | None = None
+
+    def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
+        answer = super().hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+        if smaller is not None:
+            lower = smaller((nouns.standing(nouns.TASK, limit="0.3"),))
+            assert lower.quote.ceiling.refills == 1
+            lower = call if self.usd is None else smaller((nouns.standing(nouns.TASK, limit=self.usd),))
+            answer = Future()
+            answer.set_result(replace(HELD, call=replace(lower, waited_ms=7)))
+        return answer
+
+
+@pytest.mark.parametrize(("usd", "calls"), [("0.65", 2), ("0.86", 3), ("1.05", 4), (None, 5)])
+def test_the_version_that_is_sent_is_the_one_that_is_held_whatever_was_tried_before(usd, calls):
+    """A round is the window's 20 cents and a cent for the search; the call itself is less than three."""
+    search = Search(in_the_way(ALL_HELD))
+    search.seeker._ledger = search.ledger = Reconsidering([in_the_way(ALL_HELD)], [])
+    search.ledger.usd = usd
+
+    found = search(messages("scout", 1000, tools=[{"type": "web_search_20250305", "name": "web_search"}]))
+
+    assert found.answer.call.quote.ceiling.refills == calls
+    assert [tool.calls for tool in found.priced.parsed.tools] == [calls]
 
 
 def test_a_limit_of_the_request_is_not_lowered():

@@ -310,6 +310,27 @@ def test_a_limit_of_lockpins_own_does_not_shrink_below_the_floor():
     assert desk.kinds() == ["refusal"]
 
 
+def test_where_held_money_is_in_the_way_of_the_floor_alone_the_refusal_is_about_that():
+    desk = Desk(config("0.5"))
+    desk.ask(body(limit=2000))
+
+    told = answered(desk.ask(body(limit=None)))["lockpin"]
+
+    assert (told["transient"], told["in_flight_usd"], told["needed_usd"]) == (True, 0.2, 0.4096)
+    assert told["fits"] == {"max_output_tokens": 3000}
+    assert isinstance(desk.ask(body(limit=3000)), Admitted)
+
+
+def test_where_spent_money_is_in_the_way_of_the_floor_too_the_refusal_is_about_the_whole():
+    desk = Desk(config("0.5"))
+    desk.settle(desk.ask(body(limit=2000)), 2000)
+
+    told = answered(desk.ask(body(limit=None)))["lockpin"]
+
+    assert (told["transient"], told["needed_usd"]) == (False, 3.2)
+    assert told["fits"] == {"max_output_tokens": 3000}
+
+
 class Racing(MemoryLedger):
     """A ledger in which another call always takes its share just before."""
 

@@ -122,8 +122,10 @@ def reply(tokens: int) -> str:
     )
 
 
-def ask(proxy: processes.Proxy, task: str, limit: int = 1000, **order: object) -> client.Answer:
-    body = {"model": "race-model", "max_tokens": limit, "messages": [{"role": "user", "content": "hi"}]}
+def ask(proxy: processes.Proxy, task: str, limit: int | None = 1000, **order: object) -> client.Answer:
+    body: dict[str, object] = {"model": "race-model", "messages": [{"role": "user", "content": "hi"}]}
+    if limit is not None:
+        body["max_tokens"] = limit
     told = {"x_lockpin_task": task, "x_origin": sdks.order(**{"body": reply(100), **order})["x-origin"]}
     return client.call(proxy, PATH, body, patience_s=90, **told)
 
@@ -242,6 +244,57 @@ def test_a_waiting_call_is_refused_when_its_patience_is_over(tmp_path):
         gate.touch()
         assert running_call.result(60).status == 200
         assert ask(rig.proxies[0], "t", 9000).status == 200  # but fits as soon as there is room
+        rig.assert_true_books()
+
+
+LIMIT = "x-lockpin-output-limit"
+
+
+@pytest.mark.parametrize("fleet", ["mitmdump", "four"])
+def test_calls_without_a_limit_wait_for_what_the_first_holds_and_get_the_largest_that_fits(fleet, tmp_path):
+    """The model's 9,000 tokens are 90 cents, and 50 are there: the first takes them all, and a cent is what each costs.
+
+    At 4,096 tokens, 41 cents, each of the others fits if nothing is held; and when its turn comes it gets more.
+    """
+    kinds = FLEETS[fleet]
+    with running(tmp_path, *kinds, waits=("30s",) * len(kinds)) as rig:
+        rig.run("task", "new", "w", "--budget", "0.5")
+        gate = rig.gate()
+        first = rig.pool.submit(ask, rig.proxies[0], "w", None, head_gate=str(gate))
+        until(lambda: rig.rows("SELECT 1 FROM open_holds"))
+        others = [rig.pool.submit(ask, proxy, "w", None) for proxy in (rig.proxies[-1], rig.proxies[0])]
+        until(lambda: len(rig.tickets()) == 2)
+        assert [row["usd"] for row in rig.tickets()] == [409_600_000] * 2
+        gate.touch()
+        answers = [call.result(60) for call in (first, *others)]
+
+        assert [answer.status for answer in answers] == [200] * 3
+        limits = [int(answer.headers[LIMIT]) for answer in answers]
+        assert (limits[0], sorted(limits[1:])) == (5000, [4800, 4900])
+        assert [WAITED in answer.headers for answer in answers] == [False, True, True]
+        assert {answer.headers["x-lockpin-degrade"] for answer in answers} == {"fit"}
+        sent = [json.loads(call["body"])["max_completion_tokens"] for call in rig.origin.calls()]
+        assert sorted(sent) == sorted(limits)
+        rig.assert_true_books()
+
+
+def test_a_call_without_a_limit_that_waits_in_vain_is_told_that_only_held_money_was_in_the_way(tmp_path):
+    with running(tmp_path, "up", waits=("1s",)) as rig:
+        rig.run("task", "new", "w", "--budget", "0.5")
+        gate = rig.gate()
+        first = rig.pool.submit(ask, rig.proxies[0], "w", None, head_gate=str(gate))
+        until(lambda: rig.rows("SELECT 1 FROM open_holds"))
+
+        refused = [ask(rig.proxies[0], "w", None) for _ in range(2)]
+
+        for answer in refused:
+            told = answer.json["lockpin"]
+            assert (answer.status, told["transient"], told["retry_after_s"]) == (402, True, 5)
+            assert (told["in_flight_usd"], told["needed_usd"]) == (0.5, 0.4096)
+            assert rig.waited_ms(answer) >= 1000  # it waits again each time: the refusal is not final
+        gate.touch()
+        assert first.result(60).status == 200
+        assert int(ask(rig.proxies[0], "w", None).headers[LIMIT]) == 4900
         rig.assert_true_books()
 
 

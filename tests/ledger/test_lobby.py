@@ -12,7 +12,7 @@ CLOSED = Closed(NOON, "t")
 
 def waiting(name):
     one, wait = call(name, "0.1"), Wait(timedelta(seconds=3))
-    return Waiter(one, rules(), None, make_ticket(1, one, "w", 0, wait, Stands(("a",), ("a",))), 0.0)
+    return Waiter(one, rules(), None, make_ticket(1, one, "w", 0, wait, Stands(("a",), ("a",))), 0.0, (one.quote,))
 
 
 def asked(name, *, waits=True):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,11 +10,14 @@ from lockpin_core.ledger.turns import (
     Stands,
     Ticket,
     Waiter,
+    is_lowered,
     make_ticket,
     may_wait,
     moved,
     protected,
     set_aside,
+    sizes_left,
+    sizes_of,
     stands,
     with_waiters,
 )
@@ -95,10 +99,43 @@ def test_accounts_that_cannot_stop_a_call_are_not_on_its_ticket():
 
 
 def test_a_waiter_stays_on_every_account_that_was_short_for_it():
-    waiter = Waiter(call("c", "0.2"), rules(), None, ticket(accounts=("b",)), 0.0)
+    one = call("c", "0.2", tokens=7)
+    waiter = Waiter(one, rules(), None, ticket(usd=200_000_000, accounts=("b",)), 0.0, (one.quote,))
 
-    more = moved(waiter, Stands(("a", "c"), ("a",)))
+    more = moved(waiter, waiter.sizes, Stands(("a", "c"), ("a",)))
 
     assert (more.ticket.accounts, more.ticket.short) == (("a", "b", "c"), ("a", "b"))
-    assert moved(more, Stands(("a", "b", "c"), ("a", "b"))) is more
-    assert moved(more, Stands(("a", "b", "c"), ("b",))) is more
+    assert moved(more, more.sizes, Stands(("a", "b", "c"), ("a", "b"))) is more
+    assert moved(more, more.sizes, Stands(("a", "b", "c"), ("b",))) is more
+
+
+def test_a_waiter_whose_whole_cannot_fit_any_more_keeps_its_place_at_its_smallest():
+    one, least = call("c", "0.2", tokens=9), call("c", "0.1", tokens=3).quote
+    place = make_ticket(4, one, "w", 1_000, Wait(timedelta(microseconds=300), least), Stands(("a",), ("a",)))
+    waiter = Waiter(one, rules(), None, place, 0.0, (one.quote, least))
+
+    lowered = moved(waiter, (least,), Stands(("a",), ("a",)))
+
+    assert lowered == replace(waiter, ticket=replace(place, usd=100_000_000, tokens=3), sizes=(least,))
+
+
+@pytest.mark.parametrize(
+    ("spent", "left"), [("0.8", ["0.2", "0.1"]), ("0.81", ["0.1"]), ("0.9", ["0.1"]), ("0.91", [])]
+)
+def test_a_call_waits_for_what_fits_if_nothing_is_held(spent, left):
+    one, least = call("c", "0.2"), call("c", "0.1").quote
+    in_the_way = standing("a", spent=spent, held="0.5")
+    sizes = sizes_of(one, Wait(timedelta(seconds=1), least))
+
+    found = sizes_left(Short(NOON, (in_the_way,), (in_the_way,)), sizes)
+
+    assert [size.most.exact() for size in found] == left
+    assert is_lowered(one, found) == (left == ["0.1"])
+    assert not is_lowered(one, found) or sizes_left(Short(NOON, (), ()), found) == (least,)  # and it stays so
+
+
+def test_a_call_without_a_smaller_version_waits_as_a_whole_or_not_at_all():
+    one = call("c", "0.2")
+
+    assert sizes_of(one, Wait(timedelta(seconds=1))) == (one.quote,)
+    assert sizes_of(one, None) == ()

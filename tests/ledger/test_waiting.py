@@ -104,6 +104,54 @@ def test_waiters_of_a_stopped_process_are_passed_and_keep_their_places(tmp_path,
     assert verify(desk.path).wrong is None
 
 
+def asking_for_what_is_left(ledger, call_id, least, seconds=30.0):
+    """Ask for a call of three dollars that may go at whatever is left, down to `least`."""
+
+    def smaller(standings):
+        left = min(s.limit - s.spent - s.held for s in standings if s.budget.enforce)
+        return call(call_id, left.exact()) if left >= money(least) else None
+
+    wait = Wait(timedelta(seconds=seconds), call(call_id, least).quote)
+    asked = ledger.hold(call(call_id, "3"), ONE, smaller, wait)
+    ledger.look_after().result(WAIT_S)
+    return asked
+
+
+def test_a_call_that_fits_only_smaller_has_its_turn_among_those_of_other_processes(desk):
+    """The one that waits first, as its smallest, gets what comes free first; the other gets what is left then."""
+    with stopping(desk.open()) as other:
+        hold(desk, "c1", "1")
+        asked = asking_for_what_is_left(other, "w1", "0.2"), asking_for_what_is_left(desk.ledger, "w2", "0.3")
+        assert desk.tickets() == [("w1", "daily"), ("w2", "daily")]
+
+        desk.ledger.shrink("c1", money("0.75"), 100).result(WAIT_S)
+        first = asked[0].result(WAIT_S)
+        assert (first.call.quote.most, asked[1].done()) == (money("0.25"), False)
+        other.settle("w1", charge("0.05")).result(WAIT_S)
+        assert not asked[1].done()  # 0.2 are left, and it needs 0.3
+        settle(desk, "c1", "0.1")
+
+        assert asked[1].result(WAIT_S).call.quote.most == money("0.85")
+        assert seen(desk)["daily"] == ("0.15", "0.85")
+
+
+def test_what_another_process_needs_as_its_smallest_is_left_to_it(desk):
+    with stopping(desk.open()) as other:
+        hold(desk, "c1", "1")
+        asked = asking_for_what_is_left(other, "w1", "0.2")
+        desk.clock.pass_by(seconds=10)
+        assert hold(desk, "n1", "0").call.id == "n1"
+        other._writer._is_somebodys_turn = lambda: False  # it does nothing by itself
+        desk.ledger.shrink("c1", money("0.7"), 100).result(WAIT_S)
+
+        assert hold(desk, "n2", "0.15").behind
+        assert isinstance(hold(desk, "n3", "0.1"), Held)
+
+        del other._writer._is_somebodys_turn
+        other.look_after().result(WAIT_S)
+        assert asked.result(WAIT_S).call.quote.most == money("0.2")
+
+
 def test_patience_ends_in_time_though_nothing_happens(desk):
     hold(desk, "c1", "0.9")
     began = time.monotonic()

@@ -16,6 +16,7 @@ from tests.ledger.contract import ONE, hold, seen, settle, void
 from tests.ledger.desk import WAIT_S, call, machine, money, rules
 
 PATIENCE = Wait(timedelta(seconds=30))
+LONG = Wait(timedelta(seconds=90))
 
 
 def wait(desk, call_id, dollars, in_force=ONE, patience=PATIENCE, smaller=None, **more):
@@ -43,6 +44,20 @@ def lower(dollars):
         return call("low", dollars)
 
     return smaller, asked
+
+
+def wait_smaller(desk, call_id, dollars, least, in_force=ONE):
+    """Ask for a call that may go at whatever is left, down to `least`."""
+
+    def smaller(standings):
+        left = min(s.limit - s.spent - s.held for s in standings if s.budget.enforce)
+        return call(call_id, left.exact()) if left >= money(least) else None
+
+    asked = desk.ledger.hold(
+        call(call_id, dollars), in_force, smaller, replace(PATIENCE, least=call(call_id, least).quote)
+    )
+    desk.look_after()
+    return asked
 
 
 class WaitingContract:
@@ -328,6 +343,96 @@ class WaitingContract:
         held = desk.ledger.hold(call("c3", "0.1"), wide, smaller).result(WAIT_S)
         assert held.behind
         assert offered == [{"task": "0.7", "daily": "0.7", "tight": "0.9"}]
+
+    def test_a_call_that_fits_only_smaller_waits_as_its_smallest_and_goes_as_the_largest_that_fits(self, desk):
+        hold(desk, "c1", "1")
+        asked = wait_smaller(desk, "c2", "3", "0.4")
+        assert (asked.done(), desk.tickets()) == (False, [("c2", "daily")])
+        desk.clock.pass_by(seconds=9)
+        assert shrink(desk, "c1", "0.61")
+        assert answer(desk, asked) is None
+
+        settle(desk, "c1", "0.25")
+
+        held = answer(desk, asked)
+        assert (held.call.quote.most, held.waited, held.call.waited_ms) == (
+            money("0.75"),
+            timedelta(seconds=9),
+            9_012,
+        )
+        assert seen(desk)["daily"] == ("0.25", "0.75")
+
+    def test_a_call_that_waits_as_its_smallest_goes_whole_where_a_raise_lets_it(self, desk):
+        hold(desk, "c1", "1")
+        asked = wait_smaller(desk, "c2", "1.5", "0.4")
+        desk.admin.raise_budget(machine("1"), "m", money("1.5"), who="ann")
+        assert answer(desk, asked).call.quote.most == money("1.5")
+
+    def test_where_the_smallest_does_not_fit_if_nothing_is_held_nobody_waits(self, desk):
+        hold(desk, "c0", "0.61")
+        settle(desk, "c0", "0.61")
+        hold(desk, "c1", "0.2")
+        short = answer(desk, wait_smaller(desk, "c2", "3", "0.4"))
+        assert [s.budget.name for s in short.violations] == ["daily"]
+
+    def test_where_its_turn_has_come_a_smaller_version_goes_at_once(self, desk):
+        hold(desk, "c1", "0.3")
+        held = answer(desk, wait_smaller(desk, "c2", "3", "0.4"))
+        assert (held.call.quote.most, held.waited) == (money("0.7"), timedelta(0))
+
+    def test_a_call_whose_whole_cannot_fit_any_more_waits_on_at_its_place_as_its_smallest(self, desk):
+        for n in range(3):
+            hold(desk, f"c{n}", "0.3")
+        asked = wait_smaller(desk, "large", "0.9", "0.4")
+        desk.clock.pass_by(seconds=5)
+        settle(desk, "c0", "0.2")  # 0.2 spent and 0.6 held: a whole of 0.9 cannot fit, 0.4 does not yet
+        assert answer(desk, asked) is None
+        desk.clock.pass_by(seconds=5)  # a third of the patience since it came
+        assert hold(desk, "n1", "0.1").behind
+        void(desk, "c1")
+        held = answer(desk, asked)
+        assert (held.call.quote.most, held.waited) == (money("0.5"), timedelta(seconds=10))
+
+    def test_as_its_smallest_a_protected_one_keeps_less_from_those_behind_it(self, desk):
+        own = Budget("task", "task", d.LIFETIME, money("0.5"), enforce=True, own=True)
+        both = rules(machine("1"), own=own)
+        hold(desk, "x", "0.5", both, task="x")
+        hold(desk, "y0", "0.2", both)
+        hold(desk, "y1", "0.3", both)
+        large = wait_smaller(desk, "large", "0.5", "0.15", both)  # short on its task and on the machine
+        desk.clock.pass_by(seconds=10)
+        void(desk, "x")  # half a dollar of the machine's is left, all of it the large one's
+        small = wait(desk, "small", "0.45", both, task="n")
+        assert (answer(desk, small), hold(desk, "n1", "0.01", both, task="m").behind) == (None, True)
+
+        settle(desk, "y0", "0.1")  # 0.1 are left of the task's, and never more than 0.4
+
+        assert answer(desk, large) is None
+        assert isinstance(answer(desk, small), Held)  # of the 0.6 that are left, with 0.15 set aside
+        assert hold(desk, "n2", "0.01", both, task="m").behind
+        void(desk, "small")
+        void(desk, "y1")
+        assert answer(desk, large).call.quote.most == money("0.4")
+
+    def test_an_older_call_goes_before_the_smaller_version_of_a_younger(self, desk):
+        hold(desk, "c1", "1")
+        old, young = wait(desk, "old", "0.5"), wait_smaller(desk, "young", "3", "0.1")
+        desk.clock.pass_by(seconds=10)
+        shrink(desk, "c1", "0.6")
+        assert (answer(desk, old), answer(desk, young)) == (None, None)  # 0.4 are left, which the old one waits for
+        shrink(desk, "c1", "0.3")
+        assert isinstance(answer(desk, old), Held)
+        assert answer(desk, young).call.quote.most == money("0.2")
+
+    def test_at_the_end_of_its_patience_a_smaller_version_is_tried_out_of_turn(self, desk):
+        hold(desk, "c1", "0.8")
+        large = wait(desk, "large", "0.5", patience=LONG)
+        desk.clock.pass_by(seconds=30)
+        asked = wait_smaller(desk, "c2", "3", "0.1")
+        assert answer(desk, asked) is None  # the 0.2 that are left are another's turn
+        desk.clock.pass_by(seconds=30)
+        assert answer(desk, asked).call.quote.most == money("0.2")
+        assert not large.done()
 
     def test_the_same_call_again_waits_at_its_place(self, desk):
         hold(desk, "c1", "0.9")

@@ -31,13 +31,15 @@ class Asked:
 
     name: str
     on: tuple  # its accounts
-    cents: int
+    most: int  # what the whole may cost
+    cents: int  # what it waits for room for: the whole, or its smallest version
     since: int
     patience: int
     future: object
     ledger: object
     short: set = field(default_factory=set)
     lower: int | None = None  # what a smaller version may cost, to be tried in the end; None: there is none
+    least: int | None = None  # what the smallest of many versions may cost, of which any may be held; None: as `lower`
 
     def is_protected(self, now):
         return now >= self.since + self.patience // 3
@@ -48,6 +50,11 @@ class Asked:
 
 def lowered(asked, cents, standings):
     return replace(asked, quote=replace(asked.quote, most=money(f"0.{cents:02}"), tokens=cents))
+
+
+def as_large_as_fits(asked, least, standings):
+    left = min(s.limit.nano - s.spent.nano - s.held.nano for s in standings) // CENT
+    return lowered(asked, left, standings) if left >= least else None
 
 
 class SetTicks:
@@ -70,7 +77,7 @@ class WaitingHistory:
                 ledger, MemoryLedger
             ):  # however long a step takes, patience goes by the books' clock here
                 ledger._writer._books.room.ticks = lambda: 0.0
-        self.asleep, self.naps, self.passed = None, 0, 0
+        self.asleep, self.naps, self.passed, self.lowered = None, 0, 0, 0
         self.weights = STEPS if ticks is None else STEPS | {"nap": NAP}
         self.now, self.count = 0, 0
         self.limits = {"wide": 100, "large": 70, "a": 50, "b": 50, "c": 50}
@@ -126,28 +133,42 @@ class WaitingHistory:
             if one.ledger is self.asleep:
                 stayed.append(one)
                 continue
-            short = self.short_on(one.on, one.cents, self.ahead_of(stayed))
-            is_over = self.now >= one.since + one.patience
-            if not short:
-                self.go(one.name, one.future, one.on, one.cents)
-            elif is_over or self.is_final(one.on, one.cents):
-                self.end(one.name, one.future, one.on, one.cents, one.lower)
-            else:
-                one.short |= short
+            if not self.try_one(one, self.ahead_of(stayed)):
                 stayed.append(one)
         self.waiting = stayed
 
-    def end(self, name, future, on, cents, lower):
+    def try_one(self, one, ahead):
+        """Try a call in its turn. False: it goes on to wait."""
+        if not self.short_on(one.on, one.most, ahead):
+            self.go(one, one.most)
+            return True
+        if one.least is not None and self.is_final(one.on, one.most):
+            one.cents = one.least  # and so it stays
+        if one.cents == one.least and (room := self.room(one.on, ahead)) >= one.least:
+            self.go(one, room)
+            return True
+        if self.now >= one.since + one.patience or self.is_final(one.on, one.cents):
+            self.end(one)
+            return True
+        one.short |= self.short_on(one.on, one.cents, ahead)
+        return False
+
+    def end(self, one):
         """Try a call for the last time, out of turn, and then a smaller version."""
-        for most in (cents, lower):
-            if most is not None and not self.short_on(on, most, {}):
-                return self.go(name, future, on, most)
-        self.answers[name] = (future, "Short", 0)
+        lower = one.lower if one.least is None else max(self.room(one.on, {}), one.least)
+        for most in (one.most, lower):
+            if most is not None and not self.short_on(one.on, most, {}):
+                return self.go(one, most)
+        self.answers[one.name] = (one.future, "Short", 0)
         return None
 
-    def go(self, name, future, on, cents):
-        self.take(name, on, cents)
-        self.answers[name] = (future, "Held", cents)
+    def room(self, on, ahead):
+        return min(self.left(account) - ahead.get(account, 0) for account in on)
+
+    def go(self, one, cents):
+        self.take(one.name, one.on, cents)
+        self.answers[one.name] = (one.future, "Held", cents)
+        self.lowered += one.cents == one.least and cents < one.most
 
     def take(self, name, on, cents):
         self.open[name] = (on, cents, self.dice.choice(self.awake()))
@@ -187,14 +208,16 @@ class WaitingHistory:
         # Nor is a smaller version tried where another process may have a turn at that instant.
         lower = cents // 2 if len(self.ledgers) == 1 and self.dice.random() < 0.3 else None
         smaller = None if lower is None else partial(lowered, asked, lower)
-        future = ledger.hold(asked, RULES, smaller, Wait(timedelta(microseconds=patience)))
-        short = self.short_on(on, cents, self.ahead_of(self.waiting))
-        if not short:
-            self.go(asked.id, future, on, cents)
-        elif self.is_final(on, cents):
-            self.end(asked.id, future, on, cents, lower)
-        else:
-            self.waiting.append(Asked(asked.id, on, cents, self.now, patience, future, ledger, short, lower))
+        wait, least = Wait(timedelta(microseconds=patience)), None
+        if lower and self.dice.random() < 0.5:
+            cents = self.dice.choice((cents, cents, 90))  # which never fits a task
+            asked, least = lowered(asked, cents, ()), lower
+            smaller = partial(as_large_as_fits, asked, least)
+            wait = replace(wait, least=lowered(asked, least, ()).quote)
+        future = ledger.hold(asked, RULES, smaller, wait)
+        one = Asked(asked.id, on, cents, cents, self.now, patience, future, ledger, lower=lower, least=least)
+        if not self.try_one(one, self.ahead_of(self.waiting)):
+            self.waiting.append(one)
             self.settled()
 
     def pick(self):
