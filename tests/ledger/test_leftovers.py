@@ -249,6 +249,36 @@ def test_a_damaged_file_is_not_started_on(tmp_path):
         desk.open()
 
 
+def test_no_page_of_the_file_may_be_rubbish_at_a_start(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    for n in range(20):
+        hold(desk, f"c{n}", "0.01")
+    desk.close()
+    sound = desk.path.read_bytes()
+    pages = len(sound) // 4096
+    assert pages > 20
+    for page in range(pages):
+        desk.path.write_bytes(sound[: page * 4096] + b"\xa5" * 4096 + sound[(page + 1) * 4096 :])
+        with pytest.raises(LedgerError):
+            desk.open()
+    desk.path.write_bytes(sound)
+    desk.open()
+
+
+def test_a_value_that_was_changed_in_a_sound_file_is_for_verify_to_find(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    hold(desk, "c1", "0.01")
+    desk.close()
+    content = desk.path.read_bytes()
+    assert content.count(b"claude-cli/2.1.197") > 1
+    desk.path.write_bytes(content.replace(b"claude-cli/2.1.197", b"claude-cli/2.1.198"))
+
+    desk.open()
+    desk.close()
+
+    assert verify(desk.path).wrong is not None
+
+
 def test_a_removed_lock_is_made_again_without_a_call(desk):
     lock = desk.path.with_name(desk.path.name + ".writers") / desk.ledger.writer_id
     hold(desk, "c1", "0.1")
