@@ -24,6 +24,7 @@ STATUS = {
     "reserve_failed": 503,
     "handler_panic": 500,
 }
+_NAMED = 5  # limits besides the first that a text names
 RETRY_S = 5  # where waiting can help and nothing says how long
 
 
@@ -51,10 +52,20 @@ def budget_exceeded(
         detail["fits"] = fits
     if len(short) > 1:
         detail["violations"] = [_figures(standing, quote) for standing in short]
-    words = f"lockpin: {_words(first, quote)}"
+    words = f"lockpin: {_words(first, quote)}{_others(short[1:])}"
+    if transient:
+        words += "; it may fit when calls in flight end"  # no word that clients match to decide on a retry
     if without_tools is not None:
         words += f"; up to ${shown([ZERO, without_tools])[1]} without the tools that the provider runs by itself"
     return Refusal("budget_exceeded", 402, words, detail)
+
+
+def _others(short: Sequence[Standing]) -> str:
+    """Name the limits in the way besides the first."""
+    if not short:
+        return ""
+    names = [standing.budget.name for standing in short[:_NAMED]] + ["…"] * (len(short) > _NAMED)
+    return f" (and {len(short)} more limit{'' if len(short) == 1 else 's'}: {', '.join(names)})"
 
 
 def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | None:

@@ -169,6 +169,31 @@ def test_waiting_does_not_help_a_call_that_is_larger_than_the_limit():
         assert found.detail["resets_at"] == "2026-10-22T00:00:00Z"
 
 
+def test_text_names_every_limit_that_is_in_the_way():
+    own = nouns.standing(nouns.TASK, limit="2", spent="1.9")
+    others = [nouns.standing(nouns.budget(name), limit="1", spent="1") for name in ("opus", "daily")]
+    many = [nouns.standing(nouns.budget(f"b{n}"), limit="1", spent="1") for n in range(7)]
+
+    two, three, lots = (
+        budget_exceeded(TASK, nouns.quote("0.5"), [own, *more], NOW).message for more in (others[:1], others, many)
+    )
+
+    one = 'lockpin: task "fix-login-bug" would exceed its $2.00 budget: spent $1.90, in flight $0.00, this call needs up to $0.50'
+    assert two == f"{one} (and 1 more limit: opus)"
+    assert three == f"{one} (and 2 more limits: opus, daily)"
+    assert lots == f"{one} (and 7 more limits: b0, b1, b2, b3, b4, …)"
+
+
+def test_text_of_a_transient_refusal_says_what_would_make_room():
+    held = nouns.standing(nouns.TASK, limit="2", held="1.9")
+    spent = nouns.standing(nouns.budget("opus"), limit="1", spent="1")
+
+    assert budget_exceeded(TASK, nouns.quote("0.5"), [held], NOW).message.endswith(
+        "this call needs up to $0.50; it may fit when calls in flight end"
+    )
+    assert "may fit" not in budget_exceeded(TASK, nouns.quote("0.5"), [spent, held], NOW).message
+
+
 def test_c06_what_only_holds_are_in_the_way_of_is_transient():
     found = budget_exceeded(TASK, nouns.quote("0.5"), [day_standing(limit="25", held="24.9")], NOW)
 
@@ -303,6 +328,8 @@ def test_no_word_of_a_refusal_is_one_that_clients_retry_on():
         [nouns.standing(nouns.TASK, limit="0.01")],
         [day_standing(limit="0.01", held="0.01")],
         [day_standing(limit_tokens=5)],
+        [day_standing(limit="25", held="25")],
+        [nouns.standing(nouns.TASK, limit="25", held="25"), day_standing(limit="25", held="25")],
         [rolling_standing(DAY.end, limit="0.01")],
     ]
 
