@@ -14,7 +14,7 @@ from desks import Desk, body, config
 from lockpin_core.admission import Priced, limit_to_set
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
-from lockpin_core.admission_room import Found, Seeker, Waits
+from lockpin_core.admission_room import Found, Seeker, Waits, _Lower
 from lockpin_core.call import Call
 from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
 from lockpin_core.money import Money
@@ -508,6 +508,26 @@ def test_the_version_that_is_sent_is_the_one_that_is_held_whatever_was_tried_bef
 
     assert found.answer.call.quote.ceiling.refills == calls
     assert [tool.calls for tool in found.priced.parsed.tools] == [calls]
+
+
+@pytest.mark.parametrize("limit", [None, 999])
+@pytest.mark.parametrize(("model", "tools"), [("pen", 0), ("ink", 0), ("scout", 0), ("scout", 1), ("scout", 2)])
+def test_there_is_a_version_that_fits_just_where_the_smallest_does(model, limit, tools):
+    search = Search(SHORT)
+    named = [{"type": "web_search_20250305", "name": f"s{n}", "max_uses": 3 + n} for n in range(tools)]
+    priced = search.priced(messages(model, limit, **({"tools": named} if tools else {})))
+    lower = _Lower(priced, priced.call(limit_to_set(priced, search.desk.config, capped=True)), 4096)
+    if lower.least is None:
+        assert (limit, tools) == (999, 0)
+        return
+    least = lower.least[1].quote
+
+    def found(nano: int, tokens: int) -> Call | None:
+        return lower((nouns.standing(nouns.TASK, limit=Money(nano).exact(), limit_tokens=tokens),))
+
+    assert found(least.most.nano, least.tokens).quote == least
+    assert found(least.most.nano - 1, least.tokens) is None
+    assert found(least.most.nano, least.tokens - 1) is None
 
 
 def test_a_limit_of_the_request_is_not_lowered():
