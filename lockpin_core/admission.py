@@ -21,7 +21,7 @@ from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
-from lockpin_core.sizing.bound import ceiling, fixed_output, output_times
+from lockpin_core.sizing.bound import ceiling, fixed_output, images_bound, output_times
 from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.splice import Splice
@@ -252,6 +252,9 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     model = _model(prices, provider, parsed.model, at)
     if provider.output_beside_limit:
         parsed = _thinking_beside(parsed, provider, model)
+    if wire.links and parsed.content.images:
+        images = images_bound(parsed.content, model)
+        parsed = replace(parsed, chain_images=images or 0, hides_images=parsed.hides_images or images is None)
     found = Priced(incoming, wire, parsed, model, prices, at)
     others = tuple(_also(found, also) for also in parsed.also)
     return replace(found, also=others) if others else found

@@ -69,7 +69,7 @@ class Settler:
                 hold_for = timedelta(milliseconds=self._config.hold_for_ms)
                 link, most = _link(admitted, reading, None), call.quote.ceiling
                 if admitted.parsed.content.counted is not None:  # without what this turn leaves out of the chain
-                    most = replace(most, prompt=most.prompt + admitted.parsed.chain_reasoning)
+                    most = replace(most, prompt=most.prompt + _left_out(admitted.parsed))
                 settling = cast("Settling", self._ledger.defer(call.id, hold_for, link, most))
             case Void():
                 settling = cast("Settling", self._ledger.void(call.id, result))
@@ -92,7 +92,7 @@ class Settler:
         result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
         if isinstance(result, Charge):
             prompt = found.call.quote.ceiling.prompt  # whatever chain it has named
-            tokens = prompt + output_tokens(result.usage) if reading.complete else None
+            tokens = prompt + output_tokens(result.usage) if reading.complete and not reading.unread else None
             asked = found.call.asked_model
             link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, asked, tokens or 0)
             self._ledger.settle(found.call.id, result, link)
@@ -147,14 +147,26 @@ class Settler:
         self._ledger.cancel(call_id)
 
 
+_BEYOND_WINDOW = 2**40  # tokens of a chain of which nobody knows how many it has
+
+
+def _left_out(parsed: Parsed) -> int:
+    """Bound what a count of this turn's prompt may lack of what a later turn reads."""
+    return parsed.chain_reasoning + parsed.chain_images if parsed.is_whole else _BEYOND_WINDOW
+
+
 def _link(admitted: Admitted, reading: Reading, charge: Charge | None) -> Link | None:
-    """Say by which id the provider knows the reply, and what naming it later brings in."""
+    """Say by which id the provider knows the reply, and what naming it later brings in.
+
+    It may shrink the images of a prompt, and not those of the next turn's: then they count at their full size besides.
+    """
     if admitted.account is None or reading.upstream_id is None:
         return None
-    before = admitted.parsed.chain_reasoning
-    is_known = charge is not None and reading.complete and admitted.parsed.is_whole
-    tokens = total_tokens(charge.usage) + before if charge is not None and is_known else None
-    call = admitted.held.call
-    return Link(
-        call.provider, admitted.account, reading.upstream_id, tokens, call.asked_model, before + reading.reasoning
-    )
+    parsed, call = admitted.parsed, admitted.held.call
+    before, images = parsed.chain_reasoning, parsed.chain_images
+    are_lost = reading.shrunk is not False and (parsed.hides_images or (parsed.grows and reading.shrunk is True))
+    is_known = reading.complete and parsed.is_whole and not reading.unread and not are_lost
+    shrunk = 0 if reading.shrunk is False else images
+    tokens = total_tokens(charge.usage) + before + shrunk if charge is not None and is_known else None
+    later = before + images + reading.reasoning
+    return Link(call.provider, admitted.account, reading.upstream_id, tokens, call.asked_model, later)

@@ -87,7 +87,7 @@ def _byte_bound(content: Content, model: ModelFacts) -> int | None:
 def bound_around(content: Content, model: ModelFacts, text_tokens: int) -> int | None:
     """Bound the prompt where its texts are at most so many tokens: with its schemas, images, allowances and frame."""
     window = None if model.context_tokens is None else content.prompts * model.context_tokens
-    images = _images_bound(content, model)
+    images = images_bound(content, model)
     if content.hidden is not None or images is None:
         return None if model.images_beyond_window else window
     schema = _schema_bound(content, model.tokenizer)
@@ -97,7 +97,8 @@ def bound_around(content: Content, model: ModelFacts, text_tokens: int) -> int |
     return _at_most(seen + images, window)
 
 
-def _images_bound(content: Content, model: ModelFacts) -> int | None:
+def images_bound(content: Content, model: ModelFacts) -> int | None:
+    """Bound the tokens of a prompt's images; None where one of them has no bound."""
     total = 0
     for image in content.images:
         tokens = image_tokens(image, model.image_rule, model.image_tokens)

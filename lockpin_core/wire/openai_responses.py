@@ -87,7 +87,8 @@ class OpenAIResponses(Wire):
         """Ask `…/responses/input_tokens`, which also knows what the body does not show.
 
         It says what the first sampling reads; what tools of the provider's add to others is not in it. None where it
-        cannot know even that: servers list their tools, and stored prompts may have any.
+        cannot know even that: servers list their tools, stored prompts may have any, and whether images are shrunk is
+        decided for each request anew, as this endpoint cannot be told.
         """
         try:
             parsed = self.parse(request)
@@ -97,7 +98,7 @@ class OpenAIResponses(Wire):
         body = read_known(request.body)
         if parsed.attested or "prompt" in body.members or not path.endswith("/responses"):
             return None
-        if parsed.content.hidden == "mcp":
+        if parsed.content.hidden == "mcp" or body.members.get("image") or parsed.content.images or parsed.hides_images:
             return None
         return CountRequest(f"{path}/input_tokens", _only(body, _COUNTED))
 
@@ -202,6 +203,7 @@ def _parse(body: Body, request: Request) -> Parsed:
         routed=is_routed(members),
         chain=chain,
         chain_reasoning=tally.reasoning,
+        hides_images=tally.files,
         is_whole=members.get("truncation") in (None, "disabled") and not (tally.compacts or tally.recalls),
         background=_flag(members, "background"),
         layout=body.layout(_TOUCHED),

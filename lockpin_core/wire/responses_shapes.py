@@ -73,6 +73,7 @@ def _image(value: object, tally: Tally) -> None:
 
 def _hide_file(value: object, tally: Tally) -> None:
     tally.hide("file")
+    seen(tally).files = True
     tally.prompt_units.add(Unit.IMAGE_IN)
 
 
@@ -165,16 +166,35 @@ _OF_ALL: Mapping[str, Rule] = {
 
 
 def _item(
-    fields: str = "", rules: Mapping[str, Rule] | None = None, *, uncounted: str = "", effect: Rule | None = None
-) -> Shape:
+    fields: str = "", rules: Mapping[str, Rule] | None = None, *, uncounted: str = "", effect: Rule | None = None,
+    name: str = "an item of input", unknown: Unknown = Unknown.PASS,
+) -> Shape:  # fmt: skip
     return shape(
-        "an item of input",
+        name,
         f"{_COMMON} {fields}",
         {**_OF_ALL, **(rules or {})},
         uncounted=uncounted,
+        unknown=unknown,
         nested_unknown=Nested.COUNT,
         effect=effect,
     )
+
+
+_FORMATS = {
+    "text": shape("text.format", "type"),
+    "json_object": shape("text.format", "type", {"schema": skip}),
+    "json_schema": shape("text.format", "type name description strict", {"schema": skip, "json_schema": skip}),
+    "grammar": shape("text.format", "type grammar syntax definition"),
+}
+_format = variant(_FORMATS, {}, "text.format")
+# What an item may change for later turns too: they may not show it, so nothing that costs beside the output limit.
+_NEW_REASONING = shape("reasoning of a configuration_update", "effort", unknown=Unknown.REFUSE)
+_NEW_TEXT = shape("text of a configuration_update", "", {"format": _format}, unknown=Unknown.REFUSE)
+
+
+def _new_text(value: object, tally: Tally) -> None:
+    checked(_NEW_TEXT.read)(value, tally)
+    seen(tally).add_schema(value)
 
 
 _OUTPUT = {"output": _parts}
@@ -213,7 +233,9 @@ ITEMS = {
     "tool_search_call": _item("execution arguments", {"arguments": as_json}),
     "tool_search_output": _item("execution", {"tools": tools_in_input}),
     "additional_tools": _item("", {"tools": tools_in_input}),
-    "configuration_update": _item("", {"reasoning": scalars, "text": as_json}),
+    "configuration_update": _item(
+        "", {"reasoning": _NEW_REASONING.read, "text": _new_text}, name="configuration_update", unknown=Unknown.REFUSE
+    ),
     "program": _item("code fingerprint"),
     "program_output": _item("result"),
     "multi_agent_call": _item("action arguments"),
@@ -276,13 +298,8 @@ _REASONING = shape(
     effect=_reasons,
 )
 _MANAGEMENT = shape("context_management", "type compact_threshold", unknown=Unknown.REFUSE, effect=_managed)
-_FORMATS = {
-    "text": shape("text.format", "type"),
-    "json_object": shape("text.format", "type", {"schema": skip}),
-    "json_schema": shape("text.format", "type name description strict", {"schema": skip, "json_schema": skip}),
-    "grammar": shape("text.format", "type grammar syntax definition"),
-}
-_TEXT_OPTIONS = shape("text", "verbosity", {"format": variant(_FORMATS, {}, "text.format")})
+_TEXT_OPTIONS = shape("text", "verbosity", {"format": _format})
+_IMAGE_OPTIONS = shape("image", "context_compression", unknown=Unknown.REFUSE)
 _POLICY = shape("moderation.policy", "", {"input": scalars, "output": scalars})
 _MODERATION = shape("moderation", "model", {"policy": _POLICY.read})
 _TOOL_CHOICE = shape("tool_choice", "type name mode server_label", {"tools": as_json, "function": scalars})
@@ -324,7 +341,7 @@ REQUEST = shape(
         "include": scalars,
         "access_programs": scalars,
         "moderation": _MODERATION.read,
-        "image": scalars,
+        "image": _IMAGE_OPTIONS.read,
         "provider": routing_rule,
         "search_parameters": search_rule,
     },

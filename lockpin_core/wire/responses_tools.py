@@ -31,6 +31,7 @@ class ResponsesTally(Tally):
     compacts: bool = False  # the provider may write a summary of the conversation on its way
     triggers: int = 0  # summaries that the input asks for
     reasoning: int = 0  # the most tokens of reasoning of earlier turns that the input shows: not every turn reads it
+    files: bool = False  # a file brings in input, and maybe images of its pages
     recalls: bool = False  # the provider brings in what it keeps of earlier turns, and says nowhere how much of it
 
     def hide(self, reason: str) -> None:

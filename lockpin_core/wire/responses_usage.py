@@ -37,6 +37,15 @@ _UNPAID = frozenset({"cancelled", "failed"})  # ends that may state no usage, th
 _LAST_EVENTS = {f"response.{status}": status for status in _ENDED}
 _IMAGE_MODEL = "gpt-image-2.6-sunburst"  # what draws where the tool names none, says the tool's reference, 2026-11
 _CONTAINER_CALLS = ("code_interpreter_call", "shell_call")
+# What a sampling makes once it has read all that stands before it, and what it leaves for the client to do, which may
+# stand beside a call of the provider's own that nothing has read yet. All else is the provider's, or may be.
+_SAMPLED = frozenset({"message", "reasoning"})
+_FOR_CLIENT = frozenset(
+    {
+        *("function_call", "custom_tool_call", "local_shell_call", "apply_patch_call", "computer_call"),
+        "mcp_approval_request",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -62,6 +71,8 @@ class _Response:
     delivered: bool = False
     at_limit: bool = False
     is_body: bool = False  # all of it is here
+    unread: bool = False  # the last that the provider's tools found was read by no sampling that was seen
+    shrunk: bool | None = None
 
     def take_event(self, event: dict[str, Any]) -> None:
         """Take an event of a stream."""
@@ -74,8 +85,11 @@ class _Response:
             self.take(found, status=_LAST_EVENTS.get(kind) if isinstance(kind, str) else None)
         elif kind == "error" or (kind is None and event.get("error")):
             self.error = error_type(event.get("error") or event, "code", "type")
+        elif kind == "response.output_item.added":
+            self._follow(members(event.get("item")))
         elif kind == "response.output_item.done":
             self._item(members(event.get("item")))
+            self._follow(members(event.get("item")))
         elif isinstance(event.get("partial_image_b64"), str):
             self.delivered = True
 
@@ -93,6 +107,8 @@ class _Response:
             self.at_limit = True
         if members(found.get("prompt_cache_options")).get("ttl") == "12h":
             self.long_writes = True
+        if (policy := members(found.get("image")).get("context_compression")) is not None:
+            self.shrunk = policy != "disabled"
         if status in _ENDED or (status is None and stated in _ENDED):
             self.ended = True
             self._end(found)
@@ -105,7 +121,7 @@ class _Response:
 
     def lose(self) -> None:
         """Take note of an event that was too long to be read: it may have been any."""
-        self.delivered = True
+        self.delivered = self.unread = True
 
     def _item(self, item: dict[str, Any]) -> None:
         """Take note of a whole item of the output."""
@@ -114,12 +130,22 @@ class _Response:
         self.hidden_thinking = self.hidden_thinking or item.get("type") == "reasoning"
         self.delivered = self.delivered or size > 0 or item.get("type") not in (None, "reasoning", "message")
 
+    def _follow(self, item: dict[str, Any]) -> None:
+        """Follow whether the model has gone on after the calls of the provider's tools, and so has read their finds."""
+        kind = word(item.get("type"))
+        if kind in _SAMPLED:
+            self.unread = False
+        elif kind not in _FOR_CLIENT and not _runs_at_client(item):
+            self.unread = True
+
     def _end(self, found: dict[str, Any]) -> None:
         """Read what the terminal object states."""
         output = _listed(found.get("output"))
         self.items = 0
+        self.unread = self.unread and not output  # some hosts leave the list empty at the end of a stream
         for item in output:
             self._item(item)
+            self._follow(item)
         usage = found.get("usage")
         if not isinstance(usage, dict) or not usage:
             return
@@ -157,6 +183,8 @@ class _Response:
             pending=goes_on and self.id is not None,
             stated_pico=self.cost_pico,
             reasoning=self.reasoning,
+            unread=self.unread,
+            shrunk=self.shrunk,
             generated_bytes=max(self.pieces, self.items),
             hidden_thinking=self.hidden_thinking,
             delivered=self.delivered,
@@ -167,6 +195,12 @@ class _Response:
 
 def _listed(value: object) -> list[dict[str, Any]]:
     return [members(item) for item in value] if isinstance(value, list) else []
+
+
+def _runs_at_client(item: dict[str, Any]) -> bool:
+    """Say whether a call of a tool that may run on either side is left for the client to run."""
+    is_local = item.get("type") == "shell_call" and members(item.get("environment")).get("type") == "local"
+    return is_local or (item.get("type") == "tool_search_call" and item.get("execution") == "client")
 
 
 def _item_bytes(item: dict[str, Any]) -> int:
@@ -233,7 +267,7 @@ def _authored(svg_usage: object) -> Portion | None:
 
 def _new(asked: Parsed | None) -> _Response:
     if asked is None:
-        return _Response()
+        return _Response(unread=True)  # a stream that is taken up again does not show what came before
     return _Response(asked, long_writes=Unit.CACHE_WRITE_12H in asked.prompt_units, background=asked.background)
 
 

@@ -326,7 +326,11 @@ def test_answer_that_is_no_count_says_nothing(answer: bytes):
         {"tools": [{"type": "mcp", "server_label": "s", "server_url": "https://s.example/mcp"}]},
         {"prompt": {"id": "p"}},
         {"input": 5},
+        {"image": {"context_compression": "disabled"}, "previous_response_id": "resp_1"},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}]},
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]},
     ],
+    ids=["server", "prompt", "malformed", "image option", "image", "file"],
 )
 def test_count_is_not_asked_for_where_it_would_say_nothing(more: dict):
     assert WIRE.count_request(request(raw(**more))) is None

@@ -209,3 +209,35 @@ def test_unknown_object_in_an_item_counts_as_text_unless_it_sounds_like_a_cost()
 
 def test_known_items_are_those_of_the_reference_and_of_real_clients():
     assert {"message", "reasoning", "compaction_trigger", "additional_tools", "agent_message"} <= ITEMS.keys()
+
+
+SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"reasoning": {"mode": "pro"}}, "mode"),
+        ({"reasoning": {"effort": "low", "max_tokens": 5}}, "max_tokens"),
+        ({"service_tier": "priority"}, "service_tier"),
+        ({"tools": []}, "tools"),
+        ({"text": {"brand_new": "x"}}, "brand_new"),
+        ({"text": {"format": {"type": "brand_new"}}}, "brand_new"),
+    ],
+)
+def test_a_change_of_configuration_that_is_not_known_is_refused_by_its_name(change: dict, name: str):
+    with pytest.raises(WireError, match=name) as refused:
+        parse({"type": "configuration_update", **change})
+
+    assert refused.value.code == "unpriced_tool"
+
+
+def test_a_schema_that_an_item_brings_in_is_counted_as_one():
+    parsed = parse({"type": "configuration_update", "reasoning": {"effort": None}, "text": {"format": SCHEMA}})
+
+    assert parsed.content.schema_bytes >= len(json.dumps(SCHEMA, separators=(",", ":")))
+
+
+def test_an_option_for_images_that_is_not_known_is_refused_by_its_name():
+    with pytest.raises(WireError, match="brand_new"):
+        parse(image={"brand_new": "x"})

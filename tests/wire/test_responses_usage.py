@@ -396,3 +396,70 @@ def test_body_cut_anywhere_is_unreadable(path: Path):
     for end in range(0, len(raw), 13):
         reading = read(raw[:end], streamed=False)
         assert (reading.readable, reading.complete, reading.portions) == (False, False, ())
+
+
+SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+THOUGHT = {"type": "reasoning", "summary": []}
+OUTPUTS = [
+    ([], False),
+    ([message()], False),
+    ([CALLED], False),
+    ([THOUGHT, SEARCHED, message()], False),
+    ([SEARCHED, THOUGHT, SEARCHED, THOUGHT, CALLED], False),
+    ([SEARCHED], True),
+    ([SEARCHED, CALLED], True),  # the client has to answer before anything is sampled again
+    ([CALLED, SEARCHED], True),
+    ([message(), SEARCHED, message(), SEARCHED, CALLED], True),
+    ([{"type": "mcp_call", "output": "long"}, {"type": "mcp_approval_request"}], True),
+    ([{"type": "code_interpreter_call", "code": "1"}], True),
+    ([{"type": "file_search_call"}], True),
+    ([{"type": "tool_search_call", "execution": "server"}, {"type": "tool_search_output"}, CALLED], True),
+    ([{"type": "tool_search_call", "execution": "client"}], False),
+    ([{"type": "shell_call", "environment": {"type": "local"}}], False),
+    ([{"type": "shell_call", "environment": {"type": "container_reference"}}], True),
+    ([{"type": "shell_call"}], True),
+    ([{"type": "something_new"}], True),
+]
+
+
+@pytest.mark.parametrize(("output", "unread"), OUTPUTS)
+@pytest.mark.parametrize("status", ["completed", "incomplete"])
+def test_what_a_tool_of_the_providers_found_is_unread_until_the_model_goes_on_after_it(output, unread, status):
+    ended = {"id": "resp_1", "status": status, "usage": USAGE}
+    events = [{"type": "response.output_item.done", "item": item} for item in output]
+    last = {"type": f"response.{status}", "response": ended | {"output": output}}
+    bare = {"type": f"response.{status}", "response": ended | {"output": []}}
+
+    assert body(status=status, usage=USAGE, output=output).unread is (unread or not output)  # the answer to a poll
+    assert read(sse(CREATED, last), asked=ASKED).unread is unread
+    assert read(sse(CREATED, *events, last), asked=ASKED).unread is unread
+    assert read(sse(CREATED, *events, bare), asked=ASKED).unread is unread
+    whole = json.dumps(ended | {"output": output}).encode()
+    assert read(whole, streamed=False, asked=ASKED).unread is unread
+
+
+def test_a_stream_that_is_taken_up_again_shows_nothing_of_what_came_before():
+    bare = {"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "usage": USAGE}}
+    called = {"type": "response.output_item.done", "item": CALLED}
+    said = {"type": "response.output_item.done", "item": message()}
+
+    assert read(sse(called, bare)).unread
+    assert not read(sse(said, called, bare)).unread
+
+
+def test_a_call_of_a_tool_that_was_begun_and_whose_end_was_not_seen_is_unread():
+    begun = {"type": "response.output_item.added", "item": SEARCHED}
+    bare = {"type": "response.incomplete", "response": {"id": "resp_1", "status": "incomplete", "usage": USAGE}}
+
+    assert read(sse(CREATED, begun, bare), asked=ASKED).unread
+
+
+@pytest.mark.parametrize(
+    ("stated", "shrunk"),
+    [({}, None), ({"image": None}, None), ({"image": {"context_compression": "disabled"}}, False)]
+    + [({"image": {"context_compression": word}}, True) for word in ("enabled", "auto", "new")],
+)
+def test_a_reply_says_whether_images_were_shrunk(stated, shrunk):
+    assert body(**DONE, **stated).shrunk is shrunk
+    assert read(sse(CREATED, {"type": "response.completed", "response": DONE | stated})).shrunk is shrunk
