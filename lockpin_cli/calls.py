@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +15,9 @@ import typer
 from lockpin_cli import completion
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.inputs import instant, load_to_read
+from lockpin_cli.layout import is_whole
 from lockpin_cli.options import LIMIT_MAX, ConfigOption, LedgerOption, SinceOption, TaskOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, say, show
+from lockpin_cli.output import Column, Format, FormatOption, View, say, show, terminal_columns
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
@@ -24,9 +27,10 @@ from lockpin_core.readers.figures import aligned
 
 app = new_app()
 
+_ID_MIN = 8  # characters of a short id
 _TABLE_ROWS = 50  # what a person wants to see at once
 _COLUMNS = (
-    *(Column("AT", spare=2), Column("CALL"), Column("TASK", spare=1), Column("MODEL"), Column("DECISION", spare=3)),
+    *(Column("AT", spare=1), Column("CALL", whole=True), Column("TASK"), Column("MODEL"), Column("DECISION", spare=3)),
     *(Column("TOKENS", right=True, spare=4), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
 )
 
@@ -67,6 +71,7 @@ def calls(
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
     with ExitStack() as stack:
         found: Iterator[CallRow] = iter(())
+        reader: LedgerReader | None = None
         if is_there(loaded.ledger):
             reader = stack.enter_context(LedgerReader(loaded.ledger))
             found = reader.calls(since=start, task=named, model=model, limit=wanted)
@@ -76,7 +81,10 @@ def calls(
         everything = itertools.chain([] if first is None else [first], found)
         if form is Format.TABLE:
             shown = list(everything)
-            show(_table(shown, loaded.ledger, cut=limit is None and len(shown) == _TABLE_ROWS), form)
+            view = _table(shown, loaded.ledger, cut=limit is None and len(shown) == _TABLE_ROWS)
+            room = terminal_columns()
+            is_narrow = room is not None and bool(shown) and not is_whole(view, room)
+            show(_shortened(view, shown, reader) if is_narrow else view, form)
         else:
             show(View((), (), map(receipt_of, everything), FIELDS), form)
 
@@ -95,6 +103,28 @@ def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
     return View(
         _COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}", tones=list(map(_tone, found))
     )
+
+
+def _shortened(view: View, found: Sequence[CallRow], reader: LedgerReader | None) -> View:
+    """Write ids and times short, so that a narrow terminal has room for the rest."""
+    assert reader is not None, "calls come from a ledger"
+    length = max(_unique(call.id, reader) for call in found)
+    today = utc_now().date()
+    pairs = zip(found, view.cells, strict=True)
+    return replace(view, cells=[[_short_time(call.at, today), call.id[:length], *row[2:]] for call, row in pairs])
+
+
+def _unique(call_id: str, reader: LedgerReader) -> int:
+    """Say how many characters of an id no other call begins with; 8 at least."""
+    length, others = _ID_MIN, reader.ids(call_id[:_ID_MIN])
+    while length < len(call_id) and sum(other.startswith(call_id[:length]) for other in others) > 1:
+        length += 1
+    return length
+
+
+def _short_time(at: datetime, today: date) -> str:
+    """Write an instant of today without its day, another without its year and seconds; both in UTC."""
+    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%m-%d %H:%M}"
 
 
 def _tone(call: CallRow) -> str:

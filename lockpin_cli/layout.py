@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from lockpin_cli.output import View, breadth, plain
 
 GAP = 2  # spaces between columns
+_NAME = 6  # cells in which a name may fold inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Layout:
 def fit(view: View, room: int) -> Layout:
     """Lay a view out in so many cells of a terminal.
 
-    Texts and titles fold at their spaces first. Then the columns that are most to spare are left out. No amount, name
-    or id is cut: what is too wide even so stays too wide.
+    Texts and titles fold at their spaces first. Then the columns that are most to spare are left out, then names fold
+    inside, where that is enough. No amount, name or id is cut: what is too wide even so stays too wide.
     """
     every = _by_column(view)
     least = [_least(cells, whole=c.right) for c, cells in zip(view.columns, every, strict=True)]
@@ -34,10 +35,25 @@ def fit(view: View, room: int) -> Layout:
         if not view.columns[spare].spare:
             break
         kept.remove(spare)
+    if _total([least[place] for place in kept]) > room:
+        least = _folded(view, kept, least, room)
     left_out = [column.title for place, column in enumerate(view.columns) if place not in kept]
     most = [max(map(breadth, every[place])) for place in kept]
     widths = _narrowed(most, [least[place] for place in kept], room)
     return Layout(_part(view, kept), widths, left_out, sum(most) > sum(widths))
+
+
+def is_whole(view: View, room: int) -> bool:
+    """Say whether a view fits with all its columns and no folded text."""
+    layout = fit(view, room)
+    return not layout.left_out and not layout.is_folded
+
+
+def _folded(view: View, kept: Sequence[int], least: list[int], room: int) -> list[int]:
+    """Give the least widths where names fold inside; as they were where that is not enough."""
+    rigid = [column.right or column.whole for column in view.columns]
+    folded = [width if fixed else min(width, _NAME) for width, fixed in zip(least, rigid, strict=True)]
+    return folded if _total([folded[place] for place in kept]) <= room else least
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:

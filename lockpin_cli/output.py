@@ -32,11 +32,15 @@ FormatOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table; numbers stand right. The more `spare`, the sooner a narrow terminal goes without it."""
+    """One column of a table; numbers stand right and never fold.
+
+    The more `spare`, the sooner a narrow terminal goes without it.
+    """
 
     title: str
     right: bool = False
     spare: int = 0  # 0: it is always there
+    whole: bool = False  # a text that is copied, and never folds
 
 
 @dataclass(frozen=True, slots=True)

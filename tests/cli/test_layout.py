@@ -46,6 +46,18 @@ def test_what_is_most_to_spare_is_left_out_first(room, titles, left_out):
     assert [len(row) for row in (*layout.view.cells, layout.view.foot)] == [len(titles)] * 3
 
 
+def test_names_fold_inside_where_that_is_enough_and_ids_never():
+    view = View(
+        [Column("ID", whole=True), Column("NAME"), Column("SPENT", right=True)],
+        [["01kb2m4q8x9z", "claude-opus-4-5-20251101", "$1.00"]], (), (),
+    )  # fmt: skip
+
+    assert fit(view, 45).widths == [12, 24, 5]
+    assert fit(view, 44).widths == [12, 23, 5]
+    assert fit(view, 27).widths == [12, 6, 5]
+    assert fit(view, 26).widths == [12, 24, 5]  # it would not be enough
+
+
 def test_wide_characters_take_two_cells():
     view = View([Column("A")], [["日本 語"]], (), ())
 

@@ -1,5 +1,7 @@
 import io
+import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
@@ -7,6 +9,11 @@ from rich.console import Console
 from lockpin_cli.layout import fit
 from lockpin_cli.output import Column, View
 from lockpin_cli.tables import table_of
+from lockpin_core.clock import new_id
+from lockpin_core.config_budgets import own_budget
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.sqlite import SqliteLedger
+from tests.ledger.desk import call
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -97,3 +104,36 @@ def test_used_up_budget_is_red_and_one_past_its_alert_step_yellow(terminal, lock
     assert "\x1b[31m" in terminal("budget", "status", "--key", "task:fix")
     lockpin("task", "new", "fix", "--budget", "0.04")
     assert "\x1b[33m" in terminal("budget", "status", "--key", "task:fix")
+
+
+def test_narrow_list_of_calls_has_short_ids_that_every_command_takes_and_keeps_the_task(terminal, lockpin, home):
+    now = datetime(2026, 10, 21, 12, 30, tzinfo=UTC)
+    first = new_id()
+    ids = [first, first[:11] + "z" * 15, "7zzzzzzzzzzzzzzzzzzzzzzzzz"]  # the first two differ from the twelfth on
+    assert first[11] != "z"
+    books = SqliteLedger(home.ledger, clock=lambda: now, new_id=new_id)
+    for call_id in ids:
+        asked = call(call_id, "0.5", task="fix-the-login-bug", model="claude-opus-4-5-20251101")
+        books.hold(asked, Rules((), own_budget(None, ("0.8",), "UTC"))).result(10)
+    books.stop()
+
+    for more in ({}, {"NO_COLOR": "1"}):
+        shown = ESCAPES.sub("", terminal("calls", columns=60, **more)).splitlines()
+        assert all(len(line) <= 60 for line in shown if "terminal" not in line), shown
+        for call_id in ids:
+            (line,) = [line for line in shown if f"{call_id[:12]} " in line]
+            assert json.loads(lockpin("receipt", call_id[:12]).stdout)["id"] == call_id
+        text = "".join(shown)
+        assert "fix-the" in text
+        assert "no room for AT, DECISION, TOKENS;" in shown[-1]
+
+    wider = ESCAPES.sub("", terminal("calls", columns=100))
+    assert f"10-21 12:30  {ids[2][:12]}  fix-the-login-bug" in wider
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_price_list_breaks_at_no_width_a_terminal_has(terminal, columns):
+    shown = ESCAPES.sub("", terminal("prices", "list", columns=columns)).splitlines()
+
+    table = [line for line in shown if ";" not in line]  # the sentences below it may
+    assert all(len(line) <= columns for line in table), max(table, key=len)
