@@ -28,7 +28,7 @@ def fit(view: View, room: int) -> Layout:
     inside, where that is enough. No amount, name or id is cut: what is too wide even so stays too wide.
     """
     every = _by_column(view)
-    least = [_least(cells, whole=c.right) for c, cells in zip(view.columns, every, strict=True)]
+    least = [_least(cells, whole=c.right or c.whole) for c, cells in zip(view.columns, every, strict=True)]
     kept = list(range(len(view.columns)))
     while _total([least[place] for place in kept]) > room:
         spare = max(kept, key=lambda place: (view.columns[place].spare, place))
