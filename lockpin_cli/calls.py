@@ -30,7 +30,8 @@ app = new_app()
 _ID_MIN = 8  # characters of a short id
 _TABLE_ROWS = 50  # what a person wants to see at once
 _COLUMNS = (
-    *(Column("AT", spare=1, whole=True), Column("CALL", whole=True), Column("TASK"), Column("MODEL"), Column("DECISION", spare=3)),
+    *(Column("AT", spare=1, whole=True), Column("CALL", whole=True), Column("TASK"), Column("MODEL")),
+    Column("DECISION", spare=3),
     *(Column("TOKENS", right=True, spare=4), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
 )
 

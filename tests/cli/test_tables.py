@@ -121,13 +121,13 @@ def test_narrow_list_of_calls_has_short_ids_that_every_command_takes_and_keeps_t
         shown = ESCAPES.sub("", terminal("calls", columns=60, **more)).splitlines()
         assert all(len(line) <= 60 for line in shown if "terminal" not in line), shown
         for call_id in ids:
-            (line,) = [line for line in shown if f"{call_id[:12]} " in line]
+            assert len([line for line in shown if f"{call_id[:12]} " in line]) == 1
             assert json.loads(lockpin("receipt", call_id[:12]).stdout)["id"] == call_id
         text = "".join(shown)
         assert "fix-the" in text
         assert "no room for AT, DECISION, TOKENS;" in shown[-1]
 
-    wider = ESCAPES.sub("", terminal("calls", columns=100))
+    wider = ESCAPES.sub("", terminal("calls", columns=116))
     assert f"10-21 12:30  {ids[2][:12]}  fix-the-login-bug" in wider
 
 
