@@ -235,12 +235,13 @@ class Model:
 
     # What answers say.
 
-    def judge_short(self, call, task, machine, model, usd, tokens, wall, seen):
+    def judge_short(self, call, task, machine, model, usd, tokens, wall, seen, least=None):
         """Say whether a hold that was not given was right not to be: as the books stood at some point of the last
         commit, which is where the answer comes from.
 
         `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens) by (budget, subject).
-        Gives (fits nowhere it should, whether only held money was in the way).
+        `least`: dollars and tokens of the smallest version; None: there is none.
+        Gives whether only held money was in the way of the whole; the same of the smallest, and whether that one fits.
         """
         at = self.tick(wall)
         keys = [key for key in self.accounts_of(task, machine, model, at) if self.accounts[key].rule.enforce]
@@ -251,10 +252,12 @@ class Model:
             if self.looks_like(keys, seen):
                 fits = all(self.accounts[key].fits(usd, tokens) for key in keys)
                 transient = all(self.accounts[key].is_transient(usd, tokens) for key in keys)
+                lower = least is not None and all(self.accounts[key].is_transient(*least) for key in keys)
+                has_room = least is not None and all(self.accounts[key].fits(*least) for key in keys)
                 self.redo(undone)
                 if fits:
                     raise Fault(f"FALSE REFUSAL: call {call} of {usd} nano, {tokens} tokens fits, and is not held")
-                return transient
+                return transient, lower, has_room
             if place:
                 undone.append(self.last[place - 1])
                 self.undo(undone[-1])

@@ -107,8 +107,8 @@ BUGS = (
     ),
     Bug(
         "stale verdict after a wait", "admission_room.py",
-        "        return await self._ask(lower.call, lower, out_of_turn=True) if isinstance(waited, Short) else waited\n",
-        "        return answer if isinstance(waited, Short) else waited\n",
+        "            if not isinstance(waited, Short):\n                return waited\n",
+        "            return answer if isinstance(waited, Short) else waited\n",
     ),
 )  # fmt: skip
 

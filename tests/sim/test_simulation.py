@@ -131,7 +131,7 @@ def test_a_refusal_is_right_where_it_did_not_fit_at_some_point_of_the_commit_it_
     books.resolve("a", 0, 10, 0, reason=None, is_void=False)
 
     before, after = {("task", "t"): (0, 90, 0, 0)}, {("task", "t"): (10, 0, 0, 0)}
-    assert books.judge_short("b", "t", "box", "m", 20, 0, 0, before) is True
+    assert books.judge_short("b", "t", "box", "m", 20, 0, 0, before) == (True, False, False)
     with pytest.raises(Fault, match="FALSE REFUSAL: call b of 20 nano"):
         books.judge_short("b", "t", "box", "m", 20, 0, 0, after)
     with pytest.raises(Fault, match="as they never were"):
@@ -145,5 +145,8 @@ def test_only_held_money_in_the_way_is_transient():
     hold(books, "b", 40)
 
     stands = {("task", "t"): (50, 40, 0, 0)}
-    assert books.judge_short("c", "t", "box", "m", 50, 0, 0, stands) is True
-    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands) is False
+    assert books.judge_short("c", "t", "box", "m", 50, 0, 0, stands) == (True, False, False)
+    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands) == (False, False, False)
+    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (50, 0)) == (False, True, False)
+    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (11, 0)) == (False, True, False)
+    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (10, 0)) == (False, True, True)

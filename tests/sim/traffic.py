@@ -91,6 +91,20 @@ def searches_of(body):
     return sum(tool.get("max_uses", 0) for tool in json.loads(body).get("tools", ()))
 
 
+def least_of(asked, usd, tokens, limit, floor):
+    """Give what the smallest version needs of a call that needs so much at an output limit; None: there is none.
+
+    A search less saves a whole window of prompt, one more turn of output, and its fee.
+    """
+    prompt, output = RATES[asked.model]
+    if asked.searches > 1:
+        fewer, window = asked.searches - 1, int(PRICING["scout"]["context_tokens"])
+        return usd - fewer * (window * prompt + limit * output + SEARCH_PICO) // 1000, tokens - fewer * (window + limit)
+    if asked.limit is None and limit > floor:
+        return usd - (limit - floor) * output // 1000, tokens - (limit - floor)
+    return None
+
+
 def script(dice, asked, sent, number):
     """Say what the provider does with the body that was sent."""
     most = limit_of(sent)

@@ -205,7 +205,7 @@ class World:
         self.loop = SimLoop(random.Random(plan.seed + 1))
         self.backend = plan.backend or self.dice.choice(("sqlite", "sqlite", "memory"))
         self.skew_s, self.ids, self.names = 0.0, 0, 0
-        self.slow_s, self.trace, self.asked_last, self.heard_last = 0.0, [], {}, {}
+        self.slow_s, self.trace, self.asked_last, self.heard_last, self.wants = 0.0, [], {}, {}, {}
         self.sent, self.owners, self.seen_row = {}, {}, 0
         self.proxies, self.done, self.started = {}, 0, 0
         self.counts = dict.fromkeys(
@@ -354,12 +354,14 @@ class World:
             for s in answer.standings
         }
         quote = call.quote
-        transient = self.model.judge_short(
-            call_id, call.payers.task, call.payers.machine, call.model, quote.most.nano, quote.tokens,
-            self.wall_us(), seen,
-        )  # fmt: skip
-        self.heard_last[call_id] = transient, seen
-        self.note("short", call_id, quote.most.nano, quote.tokens, "transient" if transient else "final", seen)
+        whole = (quote.most.nano, quote.tokens)
+        least = traffic.least_of(self.wants[call_id], *whole, call.output_limit, self.config.fit.floor)
+        transient, lower_transient, has_room = self.model.judge_short(
+            call_id, call.payers.task, call.payers.machine, call.model, *whole, self.wall_us(), seen, least
+        )
+        needed = least if lower_transient and not transient else whole
+        self.heard_last[call_id] = transient or lower_transient, seen, needed, has_room
+        self.note("short", call_id, *whole, "transient" if transient else "final", least, has_room, seen)
 
     def limited(self, key):
         account = self.model.accounts[key]
@@ -423,7 +425,7 @@ class World:
         )  # fmt: skip
 
     async def decide(self, proxy, name, task, asked):
-        engine = proxy.engine
+        engine, self.wants[name] = proxy.engine, asked
         decision = await engine.admit(self.incoming(name, task, asked))
         if isinstance(decision, Answered):
             self.refused(name, decision)
@@ -456,12 +458,17 @@ class World:
         heard = self.heard_last.get(name)
         if heard is None:
             raise Fault(f"FALSE REFUSAL: call {name} is refused, and no ledger said that it does not fit")
-        transient, seen = heard
+        transient, seen, needed, has_room = heard
+        if has_room:
+            raise Fault(f"FALSE REFUSAL: call {name} is refused, and its smallest version fits")
         first = next(stands for (budget, _), stands in seen.items() if budget == told.get("limit", "task"))
         if "spent_usd" in told and (told["spent_usd"] * 10**9, told["in_flight_usd"] * 10**9) != first[:2]:
             raise Fault(f"FALSE REFUSAL: call {name} is refused by what was so before it was last judged: {told}")
         if bool(told.get("transient")) != transient:
             raise Fault(f"call {name} is refused as transient={told.get('transient')}, and it is {transient}")
+        said = told.get("needed_usd", Decimal(needed[0]) / 10**9) * 10**9, told.get("needed_tokens", needed[1])
+        if said != needed:
+            raise Fault(f"call {name} is refused as one that needs {said}, and it needs {needed}")
         self.counts["early"] += transient
 
     async def exchange(self, proxy, admitted, script, asked, task):
