@@ -44,6 +44,7 @@ class MemoryLedger(MemoryBooks):
         """See Ledger. There is one process, so nobody can differ."""
         with self._lock:
             self._define(rules)
+            self._origin = origin
             return done(None)
 
     def hold(

@@ -124,6 +124,7 @@ class MemoryBooks:
         self._booked: dict[str, list[_Booked]] = {}
         self._definitions: dict[str, _Definition] = {}
         self._rules: Rules | None = None
+        self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
         self._coalescer, self._links = Coalescer(), MemoryLinks()
 
     @property
@@ -185,7 +186,8 @@ class MemoryBooks:
         now, task = self._now(), call.payers.task
         if self._terms.get(task, LIFETIME_TERMS).closed:
             return Closed(now, task)
-        self._define(rules)
+        if not self._origin:
+            self._define(rules)
         seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
         before = self._standings(seats)
         judged = with_waiters(before, ahead)
@@ -305,6 +307,8 @@ class MemoryBooks:
                     self._catch_up(account)
 
     def _in_force(self, rules: Rules) -> Rules:
+        if self._origin and self._rules is not None:
+            rules = self._rules  # a call that waits was begun under those of before
         by_command = [d.budget for d in self._definitions.values() if d.source == COMMAND and not d.is_removed]
         names = {budget.name for budget in rules.budgets}
         return Rules((*rules.budgets, *(b for b in by_command if b.name not in names)), rules.task_default)

@@ -561,3 +561,16 @@ class WaitingContract:
         answers = [hold(desk, f"c{n}", "0.10") for n in range(30)]
         assert [isinstance(one, Held) for one in answers] == [True] * 10 + [False] * 20
         assert all(replace(one, standings=()).behind is False for one in answers[10:])
+
+    def test_a_waiter_of_an_older_configuration_does_not_bring_it_back(self, desk):
+        before, after = rules(machine("1")), rules(machine("0.6"))
+        desk.ledger.define(before, "lockpin.yaml").result(WAIT_S)
+        hold(desk, "c1", "0.5", before)
+        asked = wait(desk, "c2", "0.6", before)
+
+        desk.ledger.define(after, "lockpin.yaml").result(WAIT_S)
+
+        assert answer(desk, asked) is None
+        assert isinstance(hold(desk, "c3", "0.2", before), Short)
+        settle(desk, "c1", "0.1")
+        assert [s.limit for s in answer(desk, asked).violations] == [money("0.6")]
