@@ -30,7 +30,7 @@ from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
-from lockpin_core.readers.figures import aligned, said
+from lockpin_core.readers.figures import said, table
 from lockpin_core.readers.rulebook import line, rhythm, written
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
 from lockpin_core.windows import Window, kind_text, named, period_text, shown, span_at
@@ -411,9 +411,11 @@ def _untouched(budget: Budget, now: datetime) -> Standing:
 
 
 def _cells(standings: Sequence[Standing]) -> list[list[str]]:
-    spent = aligned([standing.spent for standing in standings], up=True)
-    held = aligned([standing.held for standing in standings], up=True)
-    limits = aligned([standing.limit for standing in standings], up=False)
+    spent, held, limits = table(
+        ([standing.spent for standing in standings], True),
+        ([standing.held for standing in standings], True),
+        ([standing.limit for standing in standings], False),
+    )
     return [
         [
             standing.budget.name, key_of(standing), rhythm(standing.budget.window), _action(standing),

@@ -23,7 +23,7 @@ from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.calls import FIELDS, charged, needed, receipt_of
-from lockpin_core.readers.figures import aligned
+from lockpin_core.readers.figures import table
 
 app = new_app()
 
@@ -91,12 +91,11 @@ def calls(
 
 
 def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
-    held = aligned([call.held for call in found], up=True)
-    spent = aligned([charged(call) for call in found], up=True)
+    held, spent = table(([call.held for call in found], True), ([charged(call) for call in found], True))
     cells = [
         [
             stamp(call.at), call.id, call.payers.task, call.model or "-", call.decision,
-            "-" if call.tokens is None else f"{call.tokens:,}", *shown, _note(call),
+            _tokens(call), *shown, _note(call),
         ]
         for call, *shown in zip(found, held, spent, strict=True)
     ]  # fmt: skip
@@ -104,6 +103,14 @@ def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
     return View(
         _COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}", tones=list(map(_tone, found))
     )
+
+
+def _tokens(call: CallRow) -> str:
+    """Write the tokens that were booked; those that no reply has stated with a mark."""
+    if call.tokens is None:
+        return "-"
+    is_stated = bool(call.usage) and not call.estimated
+    return f"{call.tokens:,}" if is_stated or not call.tokens else f"~{call.tokens:,}"
 
 
 def _shortened(view: View, found: Sequence[CallRow], reader: LedgerReader | None) -> View:

@@ -33,7 +33,7 @@ from lockpin_core.errors import CommandError
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
-from lockpin_core.readers.figures import said
+from lockpin_core.readers.figures import line
 
 app = new_app()
 
@@ -169,12 +169,14 @@ def _left(standing: Standing) -> Money:
 def _summary(sums: Sums) -> str:
     """Say in one line what the calls came to."""
     of_task = "" if sums.task is None else f'task "{sums.task}": '
-    words = [f"{sums.calls:,} call{'' if sums.calls == 1 else 's'}", f"spent {said(sums.spent)}"]
-    words += [f"estimated {said(sums.estimated)}", f"refused {sums.refused:,}"]
-    words += [f"in flight {said(sums.held)}"] if sums.held else []
+    left = ZERO if sums.tightest is None else _left(sums.tightest)
+    spent, estimated, held, rest = line(sums.spent, sums.estimated, sums.held, left)
+    words = [f"{sums.calls:,} call{'' if sums.calls == 1 else 's'}", f"spent {spent}"]
+    words += [f"estimated {estimated}", f"refused {sums.refused:,}"]
+    words += [f"in flight {held}"] if sums.held else []
     if sums.tightest is not None:
         name = "its budget" if sums.tightest.budget.own else f'"{sums.tightest.budget.name}"'
-        words.append(f"left {said(_left(sums.tightest))} of {name}")
+        words.append(f"left {rest} of {name}")
     else:
         words.append("no limit")
     return f"{of_task}{', '.join(words)}"

@@ -19,7 +19,7 @@ from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.readers.figures import aligned, dollars, said
+from lockpin_core.readers.figures import dollars, said, table
 from lockpin_core.windows import Window, kind_text, named, period_text, shown
 
 app = new_app("Make, list and close tasks.\n\nExample: lockpin task new fix-login --budget 5")
@@ -113,9 +113,11 @@ def _tasks(config: Config) -> Sequence[TaskInfo]:
 def _view(tasks: Sequence[TaskInfo]) -> View:
     records = [_record(task) for task in tasks]
     amounts = zip(
-        aligned([task.spent for task in tasks], up=True),
-        aligned([task.held for task in tasks], up=True),
-        aligned([task.limit for task in tasks], up=False),
+        *table(
+            ([task.spent for task in tasks], True),
+            ([task.held for task in tasks], True),
+            ([task.limit for task in tasks], False),
+        ),
         strict=True,
     )
     cells = [

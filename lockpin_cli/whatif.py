@@ -28,7 +28,7 @@ from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import Money
 from lockpin_core.prices import Model
 from lockpin_core.readers import whatif as past
-from lockpin_core.readers.figures import aligned, dollars, said
+from lockpin_core.readers.figures import dollars, line, table
 from lockpin_core.windows import Window
 
 app = new_app()
@@ -183,11 +183,11 @@ def _is_called(call: CallRow, name: str) -> bool:
 def _limit_view(found: past.Replay, since: datetime | None) -> View:
     records = [past.limit_record(outcome, clock.instant) for outcome in found.outcomes]
     outcomes = found.outcomes
-    columns = [
-        aligned([outcome.budget.limit for outcome in outcomes], up=False),
-        aligned([Money(outcome.spent) for outcome in outcomes], up=True),
-        aligned([Money(outcome.would_spend) for outcome in outcomes], up=True),
-    ]
+    columns = table(
+        ([outcome.budget.limit for outcome in outcomes], False),
+        ([Money(outcome.spent) for outcome in outcomes], True),
+        ([Money(outcome.would_spend) for outcome in outcomes], True),
+    )
     cells = [
         [str(r["budget"]), str(r["key"]), str(r["window"]), limit, f"{o.calls:,}", f"{o.refused:,}",
          f"{o.lowered:,}", f"{o.perhaps_lowered:,}", spent, would, str(r["first"] or "-")]
@@ -198,7 +198,8 @@ def _limit_view(found: past.Replay, since: datetime | None) -> View:
     words += f", {lowered:,} lowered to what is left" if lowered else ""
     words += f", and {perhaps:,} lowered or refused, which their rows do not tell" if perhaps else ""
     at_most = "at most " if lowered or perhaps else ""
-    said_total = f"{words}: {at_most}{said(found.would_spend)} spent"
+    would, spent = line(found.would_spend, found.spent)
+    said_total = f"{words}: {at_most}{would} spent instead of {spent}"
     assumptions = [*([_LOWERED] if lowered or perhaps else []), *_LIMIT_ASSUMPTIONS]
     document = {
         "since": None if since is None else stamp(since), "assumptions": assumptions, "rows": records,
@@ -212,7 +213,7 @@ def _limit_view(found: past.Replay, since: datetime | None) -> View:
     return View(
         [_LIMIT_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in cells], records,
         past.LIMIT_FIELDS, document,
-        notes=[f"{said_total} instead of {said(found.spent)}", *assumptions],
+        notes=[said_total, *assumptions],
         empty="no calls that such limits count",
     )  # fmt: skip
 
@@ -221,11 +222,11 @@ def _model_view(rows: Sequence[past.Repriced], since: datetime | None) -> View:
     total = past.sum_of(rows)
     records = [past.model_record(row) for row in rows]
     every = [*rows, total]
-    columns = [
-        aligned([row.spent for row in every], up=True),
-        aligned([row.would_spend for row in every], up=True),
-        aligned([row.would_spend - row.spent for row in every], up=True),
-    ]
+    columns = table(
+        ([row.spent for row in every], True),
+        ([row.would_spend for row in every], True),
+        ([row.would_spend - row.spent for row in every], True),
+    )
     cells = [
         [row.model, row.as_model, f"{row.calls:,}", *amounts, f"{row.left_out:,}"]
         for row, *amounts in zip(every, *columns, strict=True)

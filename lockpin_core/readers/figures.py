@@ -27,13 +27,26 @@ def said(amount: Money) -> str:
     return _text(amount, _places(amount))
 
 
-def aligned(amounts: Sequence[Money | None], *, up: bool) -> list[str]:
+def table(*columns: tuple[Sequence[Money | None], bool]) -> list[list[str]]:
+    """Write the columns of one table, each as `aligned` does with its `up`, all with as many decimals."""
+    every = [amount for amounts, _ in columns for amount in amounts]
+    return [aligned(amounts, up=up, beside=every) for amounts, up in columns]
+
+
+def line(*amounts: Money) -> list[str]:
+    """Write the amounts of one sentence exactly, all with as many decimals."""
+    places = max(map(_places, amounts), default=_CENTS)
+    return [_text(amount, places) for amount in amounts]
+
+
+def aligned(amounts: Sequence[Money | None], *, up: bool, beside: Sequence[Money | None] = ()) -> list[str]:
     """Write a column of amounts with their decimal points below each other; None is a dash.
 
     What is spent or held is rounded `up`, a limit down; of a difference `up` shows more rise and less saving. Cents,
     and what of four decimals an amount below a dollar needs; more only where a nonzero amount would stand as zero.
     """
-    places = max((_shown_places(amount) for amount in amounts if amount is not None), default=_CENTS)
+    known = [amount for amount in (*amounts, *beside) if amount is not None]
+    places = max(map(_shown_places, known), default=_CENTS)
     return ["-" if amount is None else _text(amount, places, up=up) for amount in amounts]
 
 
@@ -49,5 +62,5 @@ def _places(amount: Money) -> int:
 
 
 def _text(amount: Money, places: int, *, up: bool = False) -> str:
-    text = amount.rounded(places, up=up)
+    text = f"{Decimal(amount.rounded(places, up=up)):,f}"
     return f"-${text[1:]}" if text.startswith("-") else f"${text}"

@@ -504,7 +504,7 @@ def test_mistake_is_one_line_where_the_configuration_is_not_in_force_too(lockpin
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
 
 
-@pytest.mark.parametrize(("text", "dollars"), [("5.", "$5.00"), ("1e3", "$1000.00"), (" .5 ", "$0.50")])
+@pytest.mark.parametrize(("text", "dollars"), [("5.", "$5.00"), ("1e3", "$1,000.00"), (" .5 ", "$0.50")])
 def test_amounts_are_read_alike_everywhere(lockpin, ledger, text, dollars):
     assert f"limit {dollars}" in lockpin("budget", "set", "s", *SPRINT, "--limit-usd", text).stdout
     assert f'task "a": {dollars} in all' in lockpin("task", "new", "a", "--budget", text).stdout

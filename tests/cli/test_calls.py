@@ -49,8 +49,8 @@ def test_filters_narrow_the_list(lockpin, ledger):
 def test_table_marks_estimates_and_calls_in_flight(lockpin, ledger):
     lines = {line.split()[1]: line for line in lockpin("calls").stdout.splitlines()[1:]}
 
-    assert lines["c1"].endswith("$0.50  $0.0214")
-    assert lines["c2"].endswith("$0.0086  (est.) client_left")
+    assert lines["c1"].endswith("    120  $0.5000  $0.0214")
+    assert lines["c2"].endswith("    ~30  $0.5000  $0.0086  (est.) client_left")  # no reply has stated them
     assert lines["c3"].endswith("$0.0000  not_sent")
     assert lines["c4"].endswith("in flight")
     assert lines["c5"].endswith("unknown_model")

@@ -142,7 +142,7 @@ def test_command_runs_behind_a_proxy_of_its_own_within_its_budget(desk, origin):
     assert done.stdout.splitlines()[0] == "200"
     assert done.stdout.splitlines()[1].startswith('402 lockpin: task "fix" would exceed its $0.02')
     assert done.stderr == (
-        'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00, refused 1, left $0.01898 of its budget\n'
+        'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00000, refused 1, left $0.01898 of its budget\n'
     )
     assert done.returncode == 0
     assert [call["path"] for call in origin.calls() if "count" not in call["path"]] == ["/v1/messages"]
@@ -266,7 +266,7 @@ def test_ledger_that_is_named_is_that_of_the_proxy_and_of_the_sums(tmp_path, des
     assert done.stdout == "200\n"
     assert (
         done.stderr
-        == 'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00, refused 0, left $0.99898 of its budget\n'
+        == 'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00000, refused 0, left $0.99898 of its budget\n'
     )
     assert not desk.ledger.exists()
 

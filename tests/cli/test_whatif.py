@@ -32,7 +32,7 @@ def test_table_says_what_it_assumes(lockpin, ledger):
     lines = lockpin("whatif", "--task-budget", "0.51").stdout.splitlines()
 
     assert lines[0].split()[:4] == ["BUDGET", "KEY", "WINDOW", "LIMIT"]
-    assert "of 4 calls 3 would have been refused: $0.0214 spent instead of $0.03" in lines
+    assert "of 4 calls 3 would have been refused: $0.0214 spent instead of $0.0300" in lines
     assert lines[-2].startswith("assumed: ")
 
 

@@ -5,12 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core.money import Money
-from lockpin_core.readers.figures import aligned, dollars, said
+from lockpin_core.readers.figures import aligned, dollars, line, said, table
 
 
 @pytest.mark.parametrize(("nano", "number"), [(0, "0"), (25 * 10**9, "25"), (21_400_000, "0.0214"), (1, "0.000000001")])
 def test_numbers_are_exact_and_without_trailing_zeros(nano, number):
     assert f"{dollars(Money(nano)):f}" == number
+
+
+def test_amounts_of_one_table_and_of_one_sentence_have_as_many_decimals():
+    half, cent, many = Money.parse("0.5"), Money.parse("0.0214"), Money.parse("12345.678")
+
+    assert table(([half, None], True), ([cent, many], False)) == [["$0.5000", "-"], ["$0.0214", "$12,345.6780"]]
+    assert line(half, cent) == ["$0.5000", "$0.0214"]
+    assert line(half, Money.parse("2")) == ["$0.50", "$2.00"]
+    assert said(many) == "$12,345.678"
+    assert said(Money.parse("-1234567")) == "-$1,234,567.00"
 
 
 def test_no_amount_is_no_number():
@@ -46,7 +56,7 @@ def test_a_column_has_its_points_below_each_other_and_no_more_decimals_than_it_n
 def test_a_column_never_shows_less_spent_or_a_higher_limit_and_never_hides_an_amount(nanos, up):
     texts = aligned([Money(nano) for nano in nanos], up=up)
 
-    shown = [Decimal(text.replace("$", "")).scaleb(9) for text in texts]
+    shown = [Decimal(text.replace("$", "").replace(",", "")).scaleb(9) for text in texts]
     step = Decimal(10) ** (9 - min((len(text.partition(".")[2]) for text in texts), default=2))
     assert all(0 <= (figure - nano if up else nano - figure) < step for figure, nano in zip(shown, nanos, strict=True))
     assert all(bool(figure) == bool(nano) for figure, nano in zip(shown, nanos, strict=True))
