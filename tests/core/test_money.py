@@ -1,7 +1,9 @@
+import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockpin_core.money import MAX_NANO, ZERO, Money, fee_pico, rate_exact, rate_pico
@@ -120,3 +122,53 @@ def test_a_fee_is_picodollars_a_piece():
 
 def test_a_rate_is_written_without_exponent():
     assert [rate_exact(pico) for pico in (0, 1, 18_750, 3_000_000)] == ["0", "0.000001", "0.01875", "3"]
+
+
+# Whatever is written, against fractions, which round nothing.
+
+DIGITS = st.text("0123456789", max_size=12)
+AMOUNTS = st.builds(
+    lambda sign, whole, part, power: f"{sign}{whole or '0'}.{part or '0'}e{power}",
+    st.sampled_from(["", "-", "+"]), DIGITS, DIGITS, st.integers(-14, 8),
+)  # fmt: skip
+PICOS = st.integers(0, 10**24)
+
+
+@given(AMOUNTS | NANOS.map(lambda nano: Money(nano).exact()))
+@example("9223372036.e0")
+@example("9223372036.000000001e0")
+def test_an_amount_in_any_spelling_is_what_it_says_or_refused(text):
+    exact = Fraction(text) * 10**9
+    if exact.denominator == 1 and abs(exact) <= 9_223_372_036 * 10**9:
+        assert Money.parse(text) == Money(int(exact))
+    else:
+        with pytest.raises(ValueError, match="more than"):
+            Money.parse(text)
+
+
+@given(st.lists(PICOS, max_size=6))
+def test_a_total_is_rounded_once_and_never_down(parts):
+    total = Money.from_pico(sum(parts)).nano
+
+    assert total == math.ceil(Fraction(sum(parts), 1000))
+    assert total <= sum(Money.from_pico(part).nano for part in parts) < total + max(len(parts), 1)
+
+
+@given(NANOS, st.integers(0, 9), st.booleans())
+def test_rounded_text_is_the_nearest_on_its_side(nano, places, up):
+    step, text = Fraction(1, 10**places), Money(nano).rounded(places, up=up)
+    off = Fraction(text) - Fraction(nano, 10**9)
+
+    assert 0 <= (off if up else -off) < step
+    assert len(text.partition(".")[2]) == places
+
+
+@given(st.integers(0, 10**15), st.integers(0, 10**9), st.integers(0, 10**24))
+def test_a_rate_times_a_count_is_exact(pico, count, pieces):
+    """A rate of up to a billion dollars per million units, in text and back, and a fee of a millionth of that each."""
+    text = rate_exact(pico)
+
+    assert rate_pico(text) == pico
+    assert Fraction(text) / 10**6 * count == Fraction(rate_pico(text) * count, 10**12)
+    fee = Decimal(pico).scaleb(-12)
+    assert Fraction(fee) * pieces == Fraction(fee_pico(fee) * pieces, 10**12)
