@@ -205,6 +205,7 @@ class World:
         self.loop = SimLoop(random.Random(plan.seed + 1))
         self.backend = plan.backend or self.dice.choice(("sqlite", "sqlite", "memory"))
         self.skew_s, self.ids, self.names = 0.0, 0, 0
+        self._wall = 0.0, BASE
         self.slow_s, self.trace, self.asked_last, self.heard_last, self.wants = 0.0, [], {}, {}, {}
         self.sent, self.owners, self.seen_row = {}, {}, 0
         self.proxies, self.done, self.started = {}, 0, 0
@@ -246,7 +247,10 @@ class World:
         return [*found, replace(_rule(config.task_default()), enforce=True)]
 
     def wall(self):
-        return BASE + timedelta(microseconds=round((self.loop.time() + self.skew_s) * 1e6))
+        now_s = self.loop.time() + self.skew_s
+        if self._wall[0] != now_s:  # it is asked some hundred times a call
+            self._wall = now_s, BASE + timedelta(microseconds=round(now_s * 1e6))
+        return self._wall[1]
 
     def wall_us(self):
         return (self.wall() - EPOCH) // timedelta(microseconds=1)
