@@ -96,13 +96,16 @@ def status(
     ]
     for note in there.book.notes.values():
         say(note)
-    if key is not None and not found and (unknown := stranger(loaded, *account_key(key))):
+    unknown = stranger(loaded, *account_key(key)) if key is not None and not found else None
+    if unknown is not None:
         say(unknown)
     view = View(
         _COLUMNS, _cells(found), statement(found), FIELDS, tones=list(map(_tone, found)),
         empty="nothing is spent or held",
     )  # fmt: skip
     show(view, form)
+    if unknown is not None:
+        raise typer.Exit(1)
 
 
 @app.command("set")

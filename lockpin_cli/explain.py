@@ -19,7 +19,7 @@ from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError, UnpricedError
 from lockpin_core.ledger.listing import CallRow
-from lockpin_core.money import Money, rate_exact
+from lockpin_core.money import ZERO, Money, rate_exact
 from lockpin_core.prices import Model, price, shipped_dir
 from lockpin_core.providers import Providers
 from lockpin_core.readers.calls import charged, in_the_way, needed
@@ -86,10 +86,19 @@ def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
     with AskedReader(config.ledger) as reader:
         kept = reader.asked(call)
     sides = []
+    if call.state == "void" and call.reason is not None:
+        sides.append(Side("charge", ZERO, None, [_nothing(call.reason)]))
     if call.state == "charged":
         terms = replace(kept.terms, tier=call.tier or kept.terms.tier)
         sides.append(_charge(call, served or asked, terms, geo, now))
     return [*sides, _hold(call, asked, kept, geo)]
+
+
+def _nothing(reason: str) -> str:
+    """Say why a call that was held cost nothing."""
+    if reason.startswith("status_"):
+        return f"the provider answered {reason.removeprefix('status_')}"
+    return {"not_sent": "it was not sent", "failed": "it failed, and charge_failed is false"}.get(reason, reason)
 
 
 def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, now: datetime) -> Side:

@@ -168,7 +168,9 @@ def _fault(error: Exception) -> int:
 def _usage(error: Exception, message: str) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "lockpin"
-    return f"{message.replace('Value error, ', '').rstrip('.')}; see `{command} --help`"
+    from lockpin_cli.misuse import reworded  # for faults only too
+
+    return f"{reworded(message, COMMANDS)}; see `{command} --help`"
 
 
 def _say(message: str) -> None:

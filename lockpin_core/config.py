@@ -70,6 +70,12 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
+_EMPTY = ("include", "allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc")  # of features that are not built
+_UNBUILT = (
+    *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
+    *("loop", "retry"),
+)
+_BUILT = tuple(key for key in _TOP if key not in _UNBUILT)  # what an error names as allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +198,16 @@ def parse(
 ) -> Config:
     """Read a configuration from a file's content; None: there is no file. Raises ConfigError."""
     tree = Table(Where(FILE_NAME, 1)) if words is None else read(words, str(file), _refuse_foreign)
-    return _config(section(tree, _TOP, options=_options(options or {})), file, places or usual_places())
+    return _config(
+        section(tree, _TOP, options=_options(options or {}), unbuilt=_UNBUILT), file, places or usual_places()
+    )
 
 
 def _refuse_foreign(keys: Sequence[str], where: Where) -> None:
     # A `key:` is not taken for our `keys`: in another program's file it is a secret as a rule.
     likely = [key for key in _TOP if key != "keys"]
     if not any(key == "keys" or is_meant(key, likely) for key in keys):
-        raise where.error(f"has no key that is one of a configuration; allowed are {', '.join(_TOP)}")
+        raise where.error(f"has no key that is one of a configuration; allowed are {', '.join(_BUILT)}")
 
 
 def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> Path | None:
@@ -286,7 +294,7 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
 
 
 def _check_not_built(top: Section) -> None:
-    for key in ("include", "allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc"):
+    for key in _EMPTY:
         top.empty(key)
     top.only("hidden_input_tokens", whole(0), 200_000)
     top.only("max_estimated_output_tokens", whole(1), 128_000)

@@ -326,5 +326,5 @@ def _allowed_keys(key: str, keys: Sequence[str]) -> str:
 
 def _likeness(key: str, known: str) -> tuple[float, float]:
     """Say how much a key is like a known one, and like the words of it that have its length."""
-    beginning = "_".join(known.split("_")[: key.count("_") + 1])
+    key, beginning = key.lower(), "_".join(known.split("_")[: key.count("_") + 1])
     return tuple(difflib.SequenceMatcher(None, key, text).ratio() for text in (known, beginning))  # type: ignore[return-value]

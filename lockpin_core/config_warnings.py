@@ -113,7 +113,10 @@ def _hosts(providers: Providers) -> list[str]:
 
 
 def _near_host(host: str, providers: Providers) -> str:
-    near = difflib.get_close_matches(host, _hosts(providers), 1)
+    hosts = _hosts(providers)
+    # A vendor's name stands for its host: "openai" is api.openai.com.
+    named = [known for known in hosts if host in known.split(".")] if "." not in host else []
+    near = sorted(named, key=len)[:1] or difflib.get_close_matches(host, hosts, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

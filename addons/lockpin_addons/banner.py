@@ -75,7 +75,8 @@ def _limit(start: Start, budget: Budget, standing: Standing | None) -> str:
         limits.append(f"{budget.limit_tokens:,} tokens")
     window = window_words(budget.window)
     action = "enforces" if budget.enforce else "warns only, never blocks"
-    return f"{budget.name} ({budget.scope}): {' and '.join(limits)}{window}, {action}{_how_to_change(start, budget)}"
+    who = "each task without a budget of its own" if budget.own else f"{budget.name} ({budget.scope})"
+    return f"{who}: {' and '.join(limits)}{window}, {action}{_how_to_change(start, budget)}"
 
 
 def window_words(window: Window) -> str:
@@ -93,7 +94,8 @@ def window_words(window: Window) -> str:
 
 
 def _how_to_change(start: Start, budget: Budget) -> str:
-    if budget.name != "daily":
+    if not budget.own and budget.name != "daily":
         return ""
-    flag = "lockpin up --daily-usd USD" if start.by_command else "--set lockpin_daily_usd=USD"
-    return f" (change it: daily_usd in lockpin.yaml, or {flag})"
+    path = ("task", "budget_usd") if budget.own else ("daily_usd",)
+    flag = f"lockpin up --{'-'.join(path).replace('_', '-')}" if start.by_command else f"--set lockpin_{'_'.join(path)}"
+    return f" (change it: {'.'.join(path)} in lockpin.yaml, or {flag}{' ' if start.by_command else '='}USD)"

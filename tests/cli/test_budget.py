@@ -152,7 +152,7 @@ def test_task_that_was_only_refused_is_known(lockpin, ledger):
 def test_status_of_a_stranger_is_empty_and_that_is_said(lockpin, ledger, key, words):
     done = lockpin("budget", "status", "--key", key, "--format", "json")
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", f"lockpin: {words}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "[]\n", f"lockpin: {words}\n")
 
 
 def test_status_of_a_stranger_before_the_first_call_says_how_to_make_a_task(lockpin):

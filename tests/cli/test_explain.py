@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms, Void
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.admin import SqliteAdmin
@@ -14,6 +14,7 @@ from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit, total_tokens
+from tests.ledger.desk import call
 
 CEILING = Ceiling(20_000, 4096, frozenset({Unit.INPUT, Unit.CACHE_WRITE_5M}), frozenset({Unit.OUTPUT}), {})
 TOOLS = Ceiling(
@@ -200,6 +201,21 @@ def test_call_in_flight_has_only_a_hold(lockpin, ledger):
     assert done.returncode == 0
     assert "hold: $1.25" in done.stdout
     assert "charge" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"), [("status_429", "the provider answered 429"), ("not_sent", "it was not sent")]
+)
+def test_call_that_cost_nothing_says_why(lockpin, home, reason, words):
+    ledger = SqliteLedger(home.ledger, clock=utc_now, new_id=new_id)
+    ledger.hold(call("c1", "0.5"), Rules((), own_budget(None, ("0.8",), "UTC"))).result(10)
+    ledger.void("c1", Void(reason, failed=True)).result(10)
+    ledger.stop()
+
+    done = lockpin("prices", "explain", "c1")
+
+    assert done.returncode == 0
+    assert f"charge: $0.00\n{words}\n" in done.stdout
 
 
 def test_refused_call_has_nothing_to_explain(lockpin, ledger):

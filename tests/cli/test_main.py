@@ -22,12 +22,12 @@ TOO_MUCH = "1000000000.000000001"  # a nanodollar above the most
 
 # (words, exit status, what the one line must name)
 MISTAKES = [
-    (["bla"], 2, "'bla'"),
+    (["bla"], 2, '"bla"'),
     (["--bla"], 2, "--bla"),
     (["task", "bla"], 2, "bla"),
     (["report", "bla"], 2, "bla"),
-    (["report", "--by", "colour"], 2, "'colour'"),
-    (["report", "--format", "xml"], 2, "'xml'"),
+    (["report", "--by", "colour"], 2, '"colour"'),
+    (["report", "--format", "xml"], 2, '"xml"'),
     (["report", "--since", "yesterday"], 2, "yesterday"),
     (["report", "--since", "999999999w"], 2, "999999999w"),
     (["report", "--since", "2026-13-01"], 2, "2026-13-01"),

@@ -291,6 +291,7 @@ def test_every_scalar_has_an_option():
         ("task: {alert_at: [80]}", 'lockpin.yaml:1: task.alert_at[0] is "80"; a share above 0 and up to 1'),
         ("task: {alert_at: [0]}", 'lockpin.yaml:1: task.alert_at[0] is "0"; a share above 0 and up to 1'),
         ("fit: {floor: 40000}", "lockpin.yaml:1: fit has a floor of 40000 above output_max of 32000"),
+        ("DAILY_USD: 5", 'lockpin.yaml:1: DAILY_USD is "5", but there is no such key; did you mean daily_usd?'),
         ("daily_us: 5", 'lockpin.yaml:1: daily_us is "5", but there is no such key; did you mean daily_usd?'),
         ("mode: solo\nzzz: 5", 'lockpin.yaml:2: zzz is "5", but there is no such key; allowed are mode, ledger, '),
         (
@@ -460,3 +461,11 @@ def test_no_word_of_a_file_that_is_no_configuration_is_repeated(refuse, words):
 @pytest.mark.parametrize("words", ["{}", "~", "---", "# nothing"])
 def test_file_that_says_nothing_is_a_configuration(parse, words):
     assert parse(words).daily_usd == Money(25 * 10**9)
+
+
+def test_key_of_a_feature_that_is_not_built_is_not_told_as_allowed(refuse):
+    told = refuse("mode: solo\nzzz: 5")
+
+    allowed = told.partition("allowed are ")[2].split(", ")
+    assert {"daily_usd", "task", "budgets", "upstreams"} <= set(allowed)
+    assert not {"alerts", "fallbacks", "breaker", "include", "oidc"} & set(allowed)

@@ -126,6 +126,14 @@ def test_upstream_of_a_providers_host_is_no_doubt(warn, host):
     assert warn(replace(PLAIN, upstreams={host: Upstream("http", "127.0.0.1", 9)})) == []
 
 
+def test_vendors_name_in_place_of_its_host_is_told(warn):
+    lines = warn(replace(PLAIN, upstreams={"acme": Upstream("http", "127.0.0.1", 9)}))
+
+    assert lines == [
+        "upstreams: acme is no provider's host, so nothing is sent elsewhere; did you mean api.acme.example?"
+    ]
+
+
 def test_upstream_of_another_host_is_named_with_a_near_one(warn):
     lines = warn(replace(PLAIN, upstreams={h: Upstream("http", "127.0.0.1", 9) for h in ("api.acne.example", "x.y")}))
 

@@ -27,7 +27,7 @@ from processes import until
 from streams import SSE, finished
 
 from lockpin_core.budgets import Budget
-from lockpin_core.config import Config, parse
+from lockpin_core.config import Config, TaskKeys, parse
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
@@ -121,6 +121,11 @@ def test_a_limit_is_shown_with_its_separators_its_period_and_where_its_day_begin
     config = Config(None, Path("ledger"), daily_usd=None, budgets=(recent,))
     start = Start(config, [("127.0.0.1", 8080)], Path("ca"), "2026-11-29", (), (), by_command=True)
     assert "  limit    recent (machine): 20,000,000 tokens in any 24h, warns only, never blocks" in start_block(start)
+    for_tasks = replace(start, config=replace(config, task=TaskKeys(budget_usd=Money.parse(5))))
+    assert (
+        "  limit    each task without a budget of its own: $5, enforces "
+        "(change it: task.budget_usd in lockpin.yaml, or lockpin up --task-budget-usd USD)"
+    ) in start_block(for_tasks)
 
 
 def test_while_the_ledger_is_told_of_other_terms_no_call_is_decided():
