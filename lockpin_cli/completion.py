@@ -19,6 +19,17 @@ _MOST = 200  # names that are offered
 _SPECIAL = re.compile(r"[^\w@%+=:,./-]")  # what means something to a shell
 
 
+def quieten_scripts() -> None:
+    """Have the scripts for shells say nothing where `lockpin` is not on PATH: it would be said at each Tab."""
+    from typer import _completion_shared as shared  # typer has no public place for its scripts
+
+    for shell, script in shared._completion_scripts.items():
+        for end in ("$1 ) )", "%(prog_name)s)\n}", '%(prog_name)s)"', '%(prog_name)s"'):
+            name = "$1" if end.startswith("$1") else "%(prog_name)s"
+            script = script.replace(f" {end}", f" {name} 2>/dev/null{end.removeprefix(name)}")
+        shared._completion_scripts[shell] = script
+
+
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the tasks that were made or used and begin so."""
     return _names(context, incomplete, lambda reader: reader.tasks())

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lockpin_cli import streams
+from lockpin_cli import completion, streams
 from lockpin_cli.commands import Group
 from lockpin_cli.options import ConfigOption
 from lockpin_core.errors import LockpinError
@@ -126,6 +126,8 @@ def _run(words: Sequence[str]) -> int:
     streams.prepare(escape=not _is_for_eval(words))
     try:
         _check_words(words)
+        if any(word.endswith("-completion") for word in words):
+            completion.quieten_scripts()
         status = app(prog_name="lockpin", standalone_mode=False)
         streams.finish("done, but ")
     except Exception as error:

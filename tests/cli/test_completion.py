@@ -126,3 +126,23 @@ def test_script_for_a_shell_can_be_shown(lockpin, shell):
 
     assert done.returncode == 0
     assert "_LOCKPIN_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "asks"),
+    [
+        ("bash", "_LOCKPIN_COMPLETE=complete_bash $1 2>/dev/null ) )"),
+        ("zsh", "_LOCKPIN_COMPLETE=complete_zsh lockpin 2>/dev/null)"),
+        ("fish", 'lockpin 2>/dev/null)" --condition "env'),
+    ],
+)
+def test_installed_script_says_nothing_where_there_is_no_such_command(lockpin, shell, asks):
+    script = lockpin("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").stdout
+
+    assert asks in script
+    assert script.count("2>/dev/null") == (2 if shell == "fish" else 1)
+    if shell == "bash":
+        words = "COMP_WORDS=(nowhere/lockpin re); COMP_CWORD=1"
+        asked = f"{script}\n{words}; {_function(script)} nowhere/lockpin; echo ${{#COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("0\n", "")
