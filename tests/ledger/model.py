@@ -1,128 +1,269 @@
-"""A model of a few lines of a ledger, and the state machine that plays a real one against it."""
+"""What a ledger is, in plain integers: calls, limits, and who waits. Everything is added up anew at each look.
 
-from datetime import timedelta
+Amounts are pairs of nanodollars and tokens, instants microseconds since 1970. What a budget is, and when something fits
+one, is said where the play's judge says it. Knows no rows, no files and no ledger.
+"""
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from dataclasses import dataclass, field, replace
 
-from lockpin_core.ledger.protocol import Held
-from tests.ledger.contract import hold, seen, settle, void
-from tests.ledger.desk import WAIT_S, machine, money, rules
+from tests.sim.model import DAY, Account, Rule, leaves_at
+
+MACHINE = "m"
+
+
+@dataclass
+class Entry:
+    """A call that was held."""
+
+    task: str
+    model: str
+    at: int
+    held: tuple  # what is left of the hold
+    place: int  # the process that holds it
+    cost: tuple | None = None  # None: in flight
+    until: int | None = None  # deferred, and until when
+    has_expired: bool = False
+    is_booked: bool = False  # usage has come late, or a person has said what it cost
+
+
+@dataclass
+class Asked:
+    """A call that is asked for, and may wait."""
+
+    call: str
+    task: str
+    model: str
+    most: tuple
+    lower: tuple | None  # of a smaller version
+    place: int
+    since: int
+    patience: int
+    sizes: list = field(default_factory=list)  # that it may wait for room for, the larger first
+    short: set = field(default_factory=set)  # accounts that it waits on
+
+    def turns(self):
+        return self.since + self.patience // 3, self.since + self.patience
+
+
+@dataclass
+class Task:
+    """What commands have said of a task."""
+
+    usd: int | None = None
+    window: str = "lifetime"
+    period: int = 0
+    is_closed: bool = False
 
 
 class Model:
-    """The lines that say what a ledger is."""
+    """The books, and whose turn it is."""
 
-    def __init__(self, limit):
-        self.limit, self.spent, self.open, self.deferred, self.cost = limit, 0, {}, set(), {}
+    def __init__(self, now):
+        self.now = now
+        self.rules, self.limits, self.tasks = {}, {}, {}
+        self.calls, self.waiting = {}, []
+        self.raises, self.forgotten = {}, {}  # by account
+        self.answers = {}  # of those who have waited: "held", "lower", "short" or "closed"
 
-    def hold(self, name, most):
-        if name not in self.open and (not most or self.spent + sum(self.open.values()) + most <= self.limit):
-            self.open[name] = most
-        return name in self.open
+    # Accounts.
 
-    def shrink(self, name, most):
-        smaller = name in self.open and most < self.open[name]
-        if smaller:
-            self.open[name] = most
-        return smaller
+    def rules_of(self, task, model):
+        """List the budgets of a call: the task's own, then by name."""
+        told = self.tasks.get(task, Task())
+        own = Rule("task", "task", "lifetime", enforce=False)
+        if told.usd is not None:
+            own = Rule("task", "task", told.window, told.usd, period=told.period)
+        return [own, *(rule for _, rule in sorted(self.rules.items()) if rule.applies(model))]
 
-    def resolve(self, name, amount):
-        first = self.open.pop(name, None) is not None
-        if first:
-            self.deferred.discard(name)
-            self.cost[name] = amount
-            self.spent += amount
-        return first
+    def own(self, task):
+        return self.rules_of(task, "")[0]
 
-    def crash(self):
-        for name in set(self.open) - self.deferred:
-            self.resolve(name, self.open[name])
+    def key(self, rule, task):
+        day = self.now // DAY if rule.window == "day" else None
+        return rule.name, rule.subject(task, MACHINE), rule.window, rule.period, day
 
-    def correct(self, name, amount):
-        self.spent += amount - self.cost[name]
-        self.cost[name] = amount
+    def belongs(self, entry, rule, key):
+        _, subject, _, _, day = key
+        is_theirs = rule.applies(entry.model) and subject in (entry.task, MACHINE)
+        return is_theirs and (day is None or entry.at // DAY == day)
+
+    def has_left(self, at, rule):
+        return rule.window == "rolling" and leaves_at(at, rule.period) <= self.now
+
+    def account(self, rule, task):
+        """Add up what an account has spent and holds now, and what its limit was raised by."""
+        key = self.key(rule, task)
+        found = Account(rule)
+        for call, entry in self.calls.items():
+            if not self.belongs(entry, rule, key):
+                continue
+            if entry.cost is None:
+                _add(found.held, entry.held)
+            elif not self.has_left(entry.at, rule) and call not in self.forgotten.get(key, ()):
+                _add(found.spent, entry.cost)
+        found.raised = sum(usd for at, usd in self.raises.get(key, ()) if not self.has_left(at, rule))
+        return found
+
+    def standings(self, task, model):
+        """List (budget, spent, held, limits) of a call's accounts."""
+        accounts = [self.account(rule, task) for rule in self.rules_of(task, model)]
+        return [(a.rule.name, tuple(a.spent), tuple(a.held), a.limits()) for a in accounts]
+
+    # Holding and waiting.
+
+    def short_on(self, one, most, ahead):
+        """List the accounts that an amount does not fit, beside what is set aside; each as (key, account)."""
+        found = []
+        for rule in self.rules_of(one.task, one.model):
+            key, account = self.key(rule, one.task), self.account(rule, one.task)
+            _add(account.held, ahead.get(key, (0, 0)))
+            if rule.enforce and not account.fits(*most):
+                found.append((key, account))
+        return found
+
+    def may_wait(self, one, most):
+        return all(account.is_transient(*most) for _, account in self.short_on(one, most, {}))
+
+    def ahead(self, waiters):
+        """Set aside what the protected ones need, on the accounts that were ever short for them."""
+        found = {}
+        for one in waiters:
+            if self.now >= one.turns()[0]:
+                for key in one.short:
+                    _add(found.setdefault(key, [0, 0]), one.sizes[0])
+        return found
+
+    def hold(self, asked, *, waits, out_of_turn):
+        """Say what becomes of a call: "held", "lower", "short", "behind", "closed" or "waits"."""
+        if self.is_closed(asked.task):
+            return "closed"
+        ahead = {} if out_of_turn else self.ahead(self.waiting)
+        if waits:
+            found = self.turn_of(asked, ahead)
+            if found is None:
+                self.waiting.append(asked)
+            return found or "waits"
+        if found := self.try_it(asked, ahead):
+            return found
+        return "short" if self.short_on(asked, asked.most, {}) else "behind"
+
+    def turn_of(self, one, ahead):
+        """Give the answer of a call that may wait; None: it waits."""
+        if self.is_closed(one.task):
+            return "closed"
+        if not self.short_on(one, one.most, ahead):
+            return self.take(one, "held")
+        sizes = [size for size in one.sizes if self.may_wait(one, size)]
+        if sizes and sizes[0] is not one.most and not self.short_on(one, one.lower, ahead):
+            return self.take(one, "lower")
+        if sizes and self.now < one.turns()[1]:
+            one.sizes, one.short = sizes, one.short | {key for key, _ in self.short_on(one, sizes[0], ahead)}
+            return None
+        return self.try_it(one, {}) or "short"
+
+    def try_it(self, asked, ahead):
+        """Hold a call, or its smaller version."""
+        if not self.short_on(asked, asked.most, ahead):
+            return self.take(asked, "held")
+        if asked.lower is not None and not self.short_on(asked, asked.lower, ahead):
+            return self.take(asked, "lower")
+        return None
+
+    def take(self, asked, how):
+        most = asked.most if how == "held" else asked.lower
+        self.calls[asked.call] = Entry(asked.task, asked.model, self.now, most, asked.place)
+        self.tasks.setdefault(asked.task, Task())
+        return how
+
+    def is_closed(self, task):
+        return task in self.tasks and self.tasks[task].is_closed
+
+    def serve(self):
+        """Try all who wait in their order, and once more after one has gone: another may be short on more then."""
+        before = None
+        while before != len(self.waiting):
+            before, stayed = len(self.waiting), []
+            for one in self.waiting:
+                found = self.turn_of(one, self.ahead(stayed))
+                if found is None:
+                    stayed.append(one)
+                else:
+                    self.answers[one.call] = found
+            self.waiting = stayed
+
+    # What becomes of holds.
+
+    def open(self):
+        return [call for call, entry in self.calls.items() if entry.cost is None]
+
+    def shrink(self, call, most):
+        entry = self.calls[call]
+        is_less = entry.cost is None and (most[0] < entry.held[0] or most[1] < entry.held[1])
+        if is_less:
+            entry.held = tuple(map(min, entry.held, most))
+        return is_less
+
+    def resolve(self, call, cost):
+        """Say whether this is the hold's one resolution."""
+        entry = self.calls[call]
+        is_first = entry.cost is None
+        if is_first:
+            entry.cost = cost
+        return is_first
+
+    def settle(self, call, cost):
+        entry = self.calls[call]
+        if entry.has_expired and not entry.is_booked:
+            entry.cost, entry.is_booked = cost, True
+            return False
+        return self.resolve(call, cost)
+
+    def correct(self, call, usd):
+        entry = self.calls[call]
+        entry.cost, entry.is_booked = (usd, entry.cost[1]), True
+
+    def expire(self):
+        for call in self.open():
+            entry = self.calls[call]
+            if entry.until is not None and entry.until <= self.now:
+                entry.has_expired = self.resolve(call, entry.held)
+
+    def end(self, place):
+        """A process is gone: what it holds is charged in full, unless it waits for usage; who waits with it goes."""
+        for call in self.open():
+            entry = self.calls[call]
+            if entry.place == place and entry.until is None:
+                self.resolve(call, entry.held)
+        self.waiting = [one for one in self.waiting if one.place != place]
+
+    # Commands.
+
+    def put(self, rule):
+        """Put a budget in force; a limit that is set anew takes the place of what was raised."""
+        self.rules[rule.name] = rule
+        if self.limits.get(rule.name) != (rule.usd, rule.tokens):
+            self.raises = {key: raised for key, raised in self.raises.items() if key[0] != rule.name}
+        self.limits[rule.name] = rule.usd, rule.tokens
+
+    def put_task(self, task, usd, window, period):
+        before = self.tasks.get(task, Task())
+        self.tasks[task] = Task(before.usd if usd is None else usd, window, period)
+        if usd is not None:
+            self.raises.pop(self.key(self.own(task), task), None)
+
+    def close(self, task):
+        self.tasks[task] = replace(self.tasks[task], is_closed=True)
+
+    def reset(self, rule, task):
+        key = self.key(rule, task)
+        ended = {c for c, e in self.calls.items() if e.cost is not None and self.belongs(e, rule, key)}
+        self.forgotten.setdefault(key, set()).update(ended)
+
+    def spent(self, task):
+        """Add up what a task has cost over all its time."""
+        return sum(e.cost[0] for e in self.calls.values() if e.task == task and e.cost is not None)
 
 
-def machine_of(make_desk):
-    """Build the state machine that plays a ledger against the model."""
-
-    class LedgerMachine(RuleBasedStateMachine):
-        def __init__(self):
-            super().__init__()
-            self.desk, self.model, self.names, self.count = make_desk(), Model(50), [], 0
-
-        @rule(most=st.integers(0, 30))
-        def take(self, most):
-            self.count += 1
-            name = f"c{self.count}"
-            self.names.append(name)
-            held = hold(self.desk, name, f"0.{most:02}", rules(machine("0.50")))
-            assert isinstance(held, Held) == self.model.hold(name, most)
-            if not isinstance(held, Held):
-                self.names.remove(name)
-
-        @precondition(lambda self: self.names)
-        @rule(data=st.data(), amount=st.integers(0, 40))
-        def charge_one(self, data, amount):
-            name = data.draw(st.sampled_from(self.names))
-            assert settle(self.desk, name, f"0.{amount:02}").first == self.model.resolve(name, amount)
-
-        @precondition(lambda self: self.names)
-        @rule(data=st.data())
-        def void_one(self, data):
-            name = data.draw(st.sampled_from(self.names))
-            assert void(self.desk, name).first == self.model.resolve(name, 0)
-
-        @precondition(lambda self: self.names)
-        @rule(data=st.data())
-        def cancel_one(self, data):
-            name = data.draw(st.sampled_from(self.names))
-            self.desk.ledger.cancel(name)
-            self.model.resolve(name, 0)
-
-        @precondition(lambda self: self.names)
-        @rule(data=st.data(), most=st.integers(0, 30))
-        def shrink_one(self, data, most):
-            name = data.draw(st.sampled_from(self.names))
-            shrunken = self.desk.ledger.shrink(name, money(f"0.{most:02}"), 100).result(WAIT_S)
-            assert shrunken == self.model.shrink(name, most)
-
-        @precondition(lambda self: set(self.model.open) - self.model.deferred)
-        @rule(data=st.data())
-        def defer_one(self, data):
-            name = data.draw(st.sampled_from(sorted(set(self.model.open) - self.model.deferred)))
-            self.desk.ledger.defer(name, timedelta(days=400)).result(WAIT_S)
-            self.model.deferred.add(name)
-
-        @rule()
-        def crash(self):
-            self.desk.crash()
-            self.model.crash()
-
-        @precondition(lambda self: self.model.cost)
-        @rule(data=st.data(), amount=st.integers(0, 40))
-        def correct_one(self, data, amount):
-            name = data.draw(st.sampled_from(sorted(self.model.cost)))
-            if self.model.cost[name] != amount:
-                self.desk.admin.correct(name, money(f"0.{amount:02}"), reason="told", who="ann")
-                self.model.correct(name, amount)
-
-        @rule()
-        def reset(self):
-            self.desk.admin.reset_budget(machine("0.50"), "m", who="ann")
-            self.model.spent, self.model.cost = 0, {}
-
-        @invariant()
-        def books_agree(self):
-            spent, held = seen(self.desk, rules(machine("0.50")))["daily"]
-            cents = 10**7
-            assert money(spent).nano == self.model.spent * cents
-            assert money(held).nano == sum(self.model.open.values()) * cents
-
-        def teardown(self):
-            self.desk.close()
-
-    LedgerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-    return LedgerMachine.TestCase
+def _add(sums, amounts):
+    for place, amount in enumerate(amounts):
+        sums[place] += amount

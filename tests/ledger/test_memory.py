@@ -2,7 +2,6 @@ import pytest
 
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
-from tests.ledger.model import machine_of
 from tests.ledger.waiting_contract import WaitingContract
 
 
@@ -17,6 +16,3 @@ class TestMemory(LedgerContract):
 
 class TestMemoryWaiting(WaitingContract):
     pass
-
-
-TestMemoryMachine = machine_of(MemoryDesk)

@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +21,6 @@ from lockpin_core.money import Money
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
-from tests.ledger.model import machine_of
 from tests.ledger.waiting_contract import WaitingContract
 
 SPENDER = Path(__file__).with_name("spender.py")
@@ -42,21 +40,6 @@ class TestSqlite(LedgerContract):
 
 class TestSqliteWaiting(WaitingContract):
     pass
-
-
-class MachineDesk(SqliteDesk):
-    def __init__(self):
-        self.folder = tempfile.TemporaryDirectory()
-        super().__init__(Path(self.folder.name))
-
-    def close(self):
-        super().close()
-        self.chain_ends()
-        assert d.nonzero(self.accounts()) == self.explained()
-        self.folder.cleanup()
-
-
-TestSqliteMachine = machine_of(MachineDesk)
 
 
 def test_c08_books_are_the_same_after_a_reopen(desk):
