@@ -26,7 +26,7 @@ app = new_app()
 _TABLE_ROWS = 1000  # more than anybody reads
 _BARS = 20  # of a picture
 _COUNT_TITLES = ("CALLS", "REFUSED", "UNCAPPED", "EST. CALLS", "INPUT", "CACHE READ", "CACHE WRITE", "OUTPUT")
-_SPARE = (0, 1, 7, 8, 3, 5, 6, 3, 0, 4)  # which of them and of SPENT and EST. SPENT a narrow terminal goes without
+_SPARE = (0, 1, 7, 8, 3, 5, 6, 3, 0, 4)  # which of them and of SPENT and EST. $ a narrow terminal goes without
 
 
 class Group(enum.StrEnum):
@@ -118,7 +118,7 @@ def _table(report: Report) -> View:
     spent, estimated = table(([row.spent for row in every], True), ([row.estimated for row in every], True))
     lines = [[row.key or "-", *(f"{getattr(row, name):,}" for name in COUNTS)] for row in every]
     cells = [[*line, *amounts] for line, *amounts in zip(lines, spent, estimated, strict=True)]
-    titles = zip((*_COUNT_TITLES, "SPENT", "EST. SPENT"), _SPARE, strict=True)
+    titles = zip((*_COUNT_TITLES, "SPENT", "EST. $"), _SPARE, strict=True)
     columns = [Column(report.by.upper()), *(Column(title, right=True, spare=spare) for title, spare in titles)]
     return View(
         columns, cells[:-1], (), FIELDS, foot=["TOTAL", *cells[-1][1:]],

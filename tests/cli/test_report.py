@@ -46,10 +46,10 @@ def test_table_aligns_amounts_and_names_what_is_held_and_estimated(lockpin, ledg
 
     assert lines[0].split() == [
         *("TASK", "CALLS", "REFUSED", "UNCAPPED", "EST.", "CALLS", "INPUT", "CACHE", "READ", "CACHE", "WRITE"),
-        *("OUTPUT", "SPENT", "EST.", "SPENT"),
+        *("OUTPUT", "SPENT", "EST.", "$"),
     ]
-    assert lines[1].endswith("$0.0300     $0.0086")
-    assert lines[2].endswith("$0.0000     $0.0000")
+    assert lines[1].endswith("$0.0300  $0.0086")
+    assert lines[2].endswith("$0.0000  $0.0000")
     assert lines[3].startswith("TOTAL")
     assert len({len(line) for line in lines[:4]}) == 1
     assert lines[4:] == ["held by 1 call in flight: $1.25", "estimated: 28.7% of what was spent"]  # 0.0086 of 0.03

@@ -90,7 +90,7 @@ def test_terminal_gets_colours_and_a_pipe_none(terminal, lockpin, ledger):
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_terminal_without_colours_gets_the_lines_of_a_pipe(terminal, lockpin, ledger, more):
-    assert terminal("report", **more) == lockpin("report").stdout
+    assert terminal("report", columns=110, **more) == lockpin("report").stdout
 
 
 def test_escapes_of_a_name_do_not_reach_the_terminal():

@@ -102,7 +102,7 @@ def test_other_formats_are_wrong_use(lockpin, form):
     done = lockpin("verify", "--format", form)
 
     assert done.returncode == 2
-    assert f"'{form}'" in done.stderr
+    assert f'"{form}"' in done.stderr
 
 
 def test_terminal_gets_a_bar_that_goes_away(home, ledger):
