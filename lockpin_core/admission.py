@@ -17,6 +17,7 @@ from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO, Money, rate_exact
+from lockpin_core.owners import owner_of
 from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider
@@ -55,12 +56,13 @@ class Incoming:
 
     def account(self) -> bytes:
         """Digest the caller's credentials: whose replies an id of the provider can name."""
-        said = "\n".join([self.key_query(), *(self.headers.get(name, "") for name in _CREDENTIALS)])
+        owner = owner_of(self.headers.get("authorization", ""), self.path)
+        said = "\n".join([self.key_query(), owner, *(self.headers.get(name, "") for name in _CREDENTIALS)])
         return hashlib.sha256(said.encode("utf-8", "surrogateescape")).digest()[:16]
 
 
 _SIGNED = "aws4-hmac-sha256"  # how AWS signs a request, its body too
-_CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+_CREDENTIALS = ("x-api-key", "api-key", "x-goog-api-key")
 
 
 class Refused(Exception):
@@ -249,6 +251,12 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
             attested=parsed.attested or is_signed,
             subscription=parsed.subscription or provider.plan,
         )
+    if wire.lends_limit and parsed.tools and not provider.keeps_tool_limit and not parsed.subscription:
+        words = (
+            f"{provider.name} runs tools of the request by itself, or those of a stored prompt or conversation, and no "
+            'page of it says that "max_tool_calls" limits them; leave them out'
+        )
+        raise Refused("unpriced_tool", words, model=parsed.model)
     model = _model(prices, provider, parsed.model, at)
     if provider.output_beside_limit:
         parsed = _thinking_beside(parsed, provider, model)

@@ -32,6 +32,7 @@ _KEYS = frozenset(
             "output_beside_limit",
             "output_settable",
             "thinking_budget",
+            "tool_limit",
             "deployments",
             "plan",
             "price_cap",
@@ -101,6 +102,7 @@ class Provider:
     output_settable: bool = True  # the host accepts an output limit, and a limit on tool calls
     output_beside_limit: bool = False  # reasoning is billed beside the output limit
     thinking_budget: tuple[str, ...] = ()  # globs of models that think no longer beside the limit than it says
+    keeps_tool_limit: bool = False  # a page of theirs says that they keep to `max_tool_calls` of a Responses request
     deployments: bool = False  # what stands for the model is a name that the customer chose
     plan: bool = False  # logins here are of a plan, which bills by itself: held and charged at list price, marked
     price_cap: bool = False  # a request can say what it may cost at most (`provider.max_price`), and must: prices vary
@@ -269,6 +271,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         output_settable=choice(file, tree, "output_settable", ("true", "false")) == "true",
         output_beside_limit=choice(file, tree, "output_beside_limit", ("false", "true")) == "true",
         thinking_budget=tuple(texts(file, tree, "thinking_budget")),
+        keeps_tool_limit=choice(file, tree, "tool_limit", ("unknown", "kept")) == "kept",
         plan=choice(file, tree, "plan", ("false", "true")) == "true",
         price_cap=choice(file, tree, "price_cap", ("false", "true")) == "true",
         cost_headers=tuple(texts(file, tree, "cost_headers")),

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     ("__init__", "money", "clock", "errors", "jsontext", "names", "aside"),
     ("usage", "windows", "addresses"),
-    ("call", "clients"),
+    ("call", "clients", "owners"),
     ("budgets", "wire", "provider*"),
     ("price*",),
     ("sizing", "config*"),

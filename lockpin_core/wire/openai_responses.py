@@ -48,6 +48,7 @@ class OpenAIResponses(Wire):
     min_output = 16  # less is refused by the provider
     cut_rule = "hold"
     links = True
+    lends_limit = True
 
     def parse(self, request: Request) -> Parsed:
         """Read a Responses request. Raises WireError where it is malformed or holds what cannot be bounded.
@@ -229,7 +230,7 @@ def _with_tools(parsed: Parsed, members: Mapping[str, object], tally: ResponsesT
         output_rounds=1 + summaries,
         fees={unit: calls * pieces for unit, pieces in fees.items()},
         tool_limit=limit if kinds and asked is None else None,
-        tools=(ToolUse(calls, 1 + compactions, compactions, fees),) if calls else (),
+        tools=(ToolUse(calls, 1 + compactions, compactions, fees),) if kinds else (),
         grows=bool(kinds) or summaries > 0,
     )
 

@@ -58,6 +58,7 @@ class Wire(Protocol):
     error_shape: ClassVar[str] = "openai"  # whose error bodies its refusals look like
     reads_headers: ClassVar[frozenset[str]] = frozenset()  # of those that change a cost, the ones that `parse` reads
     links: ClassVar[bool] = False  # a later call may name its replies by their id, and bring in what they hold
+    lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 
     @property
     def name(self) -> str: ...

@@ -158,3 +158,41 @@ def test_two_runs_of_one_model_are_held_as_the_longer_prompt_that_they_are_toget
     # 6,000 of text and at least 500 more each, 1,000 of output each; the second reads 1,500 of the first's words
     assert most(alone) < Money.parse("0.0130").nano
     assert most(twice) > 2 * (6500 * 10_000 + 1000 * 50_000)
+
+
+TOOLS = (WEB, {"type": "mcp", "server_label": "s", "server_url": "https://s.example"})
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool["type"])
+@pytest.mark.parametrize("limit", [None, 0, 1])
+@pytest.mark.parametrize(
+    ("provider", "path", "model"),
+    [
+        ("xai", PATH, "grok-4.3"),
+        ("perplexity", PATH, "anthropic/claude-haiku-4-5"),
+        ("groq", "/openai/v1/responses", "openai/gpt-oss-120b"),
+        ("openrouter", "/api/v1/responses", "openai/gpt-5.4"),
+        ("copilot", "/responses", "gpt-5.4"),
+        ("bedrock", "/openai/v1/responses", "openai.gpt-5.4"),
+    ],
+)
+def test_where_no_page_says_that_a_limit_on_tools_is_kept_they_are_refused(provider, path, model, limit, tool):
+    told = {"model": model, "input": "hi", "max_output_tokens": 100, "tools": [tool], "max_tool_calls": limit}
+
+    refused = Desk(config("1000")).ask(told, provider=provider, path=path)
+
+    assert isinstance(refused, Answered)
+    assert refused.code == "unpriced_tool"
+    assert b'no page of it says that \\"max_tool_calls\\" limits them' in refused.reply.body
+    assert provider.encode() in refused.reply.body
+
+
+@pytest.mark.parametrize("provider", ["openai", "azure"])
+def test_where_a_page_says_so_the_limit_is_set(provider):
+    told = {"model": "gpt-5.4", "input": "hi", "max_output_tokens": 100, "tools": [WEB]}
+    path = {"openai": PATH, "azure": "/openai/v1/responses"}[provider]
+
+    admitted = Desk(config("1000")).ask(told, provider=provider, path=path)
+
+    assert isinstance(admitted, Admitted)
+    assert json.loads(admitted.body)["max_tool_calls"] == 5

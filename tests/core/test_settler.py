@@ -161,3 +161,37 @@ def test_a_chain_of_text_alone_stays_as_it_was_whatever_the_reply_says_of_images
     turn(desk, reply("resp_1", 5000, [SAID], **compressed("enabled")))
 
     assert 5050 <= after(desk, "resp_1") < 6500
+
+
+def signed(number: int) -> dict:
+    scope = "AKIAONE/20261130/us-east-1/bedrock/aws4_request"
+    return {"authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature={number:064x}"}
+
+
+def token(number: int) -> dict:
+    payload = base64.urlsafe_b64encode(json.dumps({"iss": "i", "oid": "me", "exp": number}).encode()).decode()
+    return {"authorization": f"Bearer h.{payload.rstrip('=')}.s{number}"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "headers"),
+    [("bedrock", "openai.gpt-5.4", signed), ("azure", "gpt-5.4", token)],
+    ids=["signature", "token"],
+)
+def test_a_chain_and_a_background_reply_are_found_again_under_the_next_signature_or_token(provider, model, headers):
+    desk = Desk(config("1000"))
+    path = "/openai/v1/responses"
+    told = {"model": model, "service_tier": "default", "input": "hi", "max_output_tokens": 100}
+    first = desk.ask(told, provider=provider, path=path, headers=headers(1))
+    desk.engine.settle(first, read(reply("resp_1", 300, [SAID], model=model), first), DONE).result()
+
+    named = desk.ask({**told, "previous_response_id": "resp_1"}, provider=provider, path=path, headers=headers(2))
+    assert 350 <= named.held.call.quote.ceiling.prompt < 2000
+    desk.engine.cancel(named.held.call.id)
+
+    later = desk.ask({**told, "background": True}, provider=provider, path=path, headers=headers(3))
+    queued = {"id": "resp_2", "status": "queued", "background": True}
+    assert desk.engine.settle(later, read(queued, later), DONE).result() is None
+    polled = desk.ask(provider=provider, method="GET", path=f"{path}/resp_2", headers=headers(4))
+    asyncio.run(desk.engine.settle_polled(polled.polled, read(reply("resp_2", 300, [SAID], model=model))))
+    assert desk.held() == 0
