@@ -46,6 +46,7 @@ REFUSED_FIELDS = {
     "reasoning_budget": "reasoning may be billed beside the output limit",
     "thinking_budget": "reasoning may be billed beside the output limit",
     "enable_thinking": "reasoning may be billed beside the output limit",
+    "enable_code_interpreter": "the provider runs code, with what it prints as input",
     "enable_search": "the provider searches the web, for a fee and with results as input",
     "search_settings": "the provider searches the web, for a fee and with results as input",
     "compound_custom": "the provider runs tools and other models",
@@ -57,7 +58,7 @@ _REFUSED_REASONING = {
     "context": "the provider may add reasoning of earlier turns as input",
 }
 # Folded names of plain fields that nobody knows and that sound like work that costs.
-WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
+WARY = "reason|think|budget|search|retriev|interpreter|multiagent|effort|tier|speed|residency"
 _REFUSED_PARTS = {
     "video": "its tokens are not known from its bytes",
 }

@@ -306,13 +306,15 @@ _TOOL_CHOICE = shape("tool_choice", "type name mode server_label", {"tools": as_
 _REFUSED_FIELDS = {
     "web_search_options": "the provider searches the web, for a fee and with results as input",
     "plugins": "the provider runs plugins",
+    "enable_code_interpreter": "the provider runs code, with what it prints as input",
+    "enable_search": "the provider searches the web, for a fee and with results as input",
     "models": "the provider may choose another model",
     "preset": "the provider keeps settings that the body does not show",
     "deferred": "the reply comes later, in another format",
     "reasoning_max_tokens": "reasoning may be billed beside the output limit",
 }
 # Folded names of plain fields that nobody knows and that sound like work that costs.
-_WARY = "reason|think|budget|search|retriev|multiagent|effort|tier|speed|residency"
+_WARY = "reason|think|budget|search|retriev|interpreter|multiagent|effort|tier|speed|residency"
 _WORDS = (
     "model max_output_tokens max_tool_calls stream temperature top_p top_logprobs frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention service_tier store parallel_tool_calls "

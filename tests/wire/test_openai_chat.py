@@ -169,6 +169,8 @@ def test_nesting_that_is_walked_is_counted_bracket_by_bracket():
         {"max_reasoning_tokens": 9000},
         {"thinking": {"type": "enabled", "mode": "pro"}},
         {"enable_search": True},
+        {"enable_code_interpreter": True},
+        {"code_interpreter_options": "x"},
         {"search": "auto"},
         {"previous_response_id": "resp_1"},
         {"conversation": "conv_1"},

@@ -241,3 +241,10 @@ def test_a_schema_that_an_item_brings_in_is_counted_as_one():
 def test_an_option_for_images_that_is_not_known_is_refused_by_its_name():
     with pytest.raises(WireError, match="brand_new"):
         parse(image={"brand_new": "x"})
+
+
+@pytest.mark.parametrize("field", ["enable_code_interpreter", "enable_search", "enable_interpreter"])
+def test_a_tool_that_is_switched_on_by_a_field_of_its_own_is_refused_by_its_name(field: str):
+    with pytest.raises(WireError, match=field):
+        parse(**{field: True})
+    assert parse(**{field: False}).rounds == 1
