@@ -246,6 +246,9 @@ def _take_overlay(overlay: Overlay, known: dict[str, Sources], *, strict: bool) 
     for name, said in overlay.models.items():
         if name in known and said.get("bands_like") in known:
             known[name][SIBLING] = _sibling_bands(known[name], known[said["bands_like"]])
+        if name in known and said.get("long_prompts") == "gone":
+            for facts in known[name].values():
+                facts.drop_bands()
     for sources in known.values():
         for facts in sources.values():
             _brought_to_op(facts, overlay)

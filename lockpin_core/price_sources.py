@@ -102,6 +102,12 @@ class Facts:
     geo: dict[str, Decimal] = field(default_factory=dict)
     fees: dict[str, Decimal] = field(default_factory=dict)
 
+    def drop_bands(self) -> None:
+        """Leave out prices of long prompts: the window that they were for is gone, whatever a source still lists."""
+        for cells in (self.cells, *(cells for _, cells in self.older), *(cells for _, cells in self.later)):
+            for cell in [cell for cell in cells if cell[1]]:
+                del cells[cell]
+
 
 @dataclass(frozen=True, slots=True)
 class Packages:

@@ -113,10 +113,10 @@ def test_last_rounding_is_shown(lockpin, book, home):
 
 
 def test_band_is_named(lockpin, book):
-    # 200,001 tokens of a prompt: $6 instead of $3 a million.
-    book("1.200006", {Unit.INPUT: 200_001}, model="claude-sonnet-4-5")
+    # 100,001 tokens of a prompt: $0.5 instead of $0.1 a million.
+    book("0.0500005", {Unit.INPUT: 100_001}, model="claude-haiku-5-5")
 
-    assert "prices of a prompt of 200,001 tokens or more" in lockpin("prices", "explain").stdout
+    assert "prices of a prompt of 100,001 tokens or more" in lockpin("prices", "explain").stdout
 
 
 def test_sum_that_is_not_the_charge_is_said_with_status_1(lockpin, book):

@@ -79,16 +79,16 @@ def test_known_provider_without_prices_says_so(lockpin, home):
     assert "my-model" in lockpin("prices", "list", "--provider", none[0]).stdout
 
 
-@pytest.mark.parametrize("name", ["claude-sonnet-4-5", "anthropic/claude-sonnet-4-5", "claude-sonnet-4-5-20250929"])
+@pytest.mark.parametrize("name", ["claude-haiku-5-5", "anthropic/claude-haiku-5-5", "claude-haiku-5-5-20261001"])
 def test_model_is_shown_with_its_bands_and_tiers(lockpin, name):
     models = json.loads(lockpin("prices", "show", name, "--format", "json").stdout)
 
     (model,) = [model for model in models if model["provider"] == "anthropic"]
     prices = {(row["tier"], row["above_tokens"]): row for row in model["prices"]}
-    assert prices["standard", 0]["input_per_mtok"] == "3"
-    assert prices["standard", 200_001]["output_per_mtok"] == "22.5"
-    assert prices["batch", 0]["cache_read_per_mtok"] == "0.15"
-    assert (model["context_tokens"], model["max_output_tokens"]) == (200_000, 64_000)
+    assert prices["standard", 0]["input_per_mtok"] == "0.1"
+    assert prices["standard", 100_001]["output_per_mtok"] == "2.5"
+    assert prices["batch", 0]["output_per_mtok"] == "0.25"
+    assert (model["context_tokens"], model["max_output_tokens"]) == (1_000_000, 128_000)
     assert model["fees"]["web_search"] == "0.01"
     assert model["sources"]
     assert model["checked"]

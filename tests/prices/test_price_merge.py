@@ -326,3 +326,13 @@ def test_a_plain_write_price_is_for_the_lifetimes_that_the_overlay_names():
 
     assert both["prices"][0]["cache_write"] == {"5m": "1.25", "30m": "1.25"}
     assert by_name["prices"][0]["cache_write"] == {"30m": "1.25"}
+
+
+def test_prices_of_long_prompts_go_where_the_window_for_them_is_gone():
+    tiers = TieredPrices(D("1"), [Tier(200_000, D("3"))])
+    listed = [model("m", ModelPrice(input_mtok=tiers, output_mtok=D("2")))]
+    theirs = {"l/m": entry("1", "2", input_cost_per_token_above_200k_tokens=D("4") / 1_000_000)}
+
+    assert "above" in one(listed, theirs)["prices"][0]
+    gone = one(listed, theirs, models={"m": {"long_prompts": "gone"}})
+    assert gone["prices"] == [{"input": "1", "output": "2"}]

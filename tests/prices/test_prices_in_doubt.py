@@ -127,3 +127,13 @@ def test_long_prompts_cost_twice_where_only_a_siblings_price_says_so(name, short
 @pytest.mark.parametrize("region", ["us", "eu", "fedramp"])
 def test_gpt_6_costs_a_tenth_more_in_every_region(name, region):
     assert shipped(name).geos[region] == (11, 10)
+
+
+def test_every_price_begins_where_a_prompt_can_reach():
+    """A charge at a price that no hold has in would be above the hold."""
+    models = [model for model in TABLE.models() if model.context_tokens]
+    tiers = [(model, tier) for model in models for dated in model.prices for tier in dated.tiers.values()]
+
+    beyond = [f"{model.provider}/{model.id}" for model, tier in tiers if tier.bands[-1].start >= model.context_tokens]
+    assert len(tiers) > 2000
+    assert beyond == []
