@@ -248,7 +248,8 @@ REQUEST = shape(
     "model max_completion_tokens max_tokens n best_of stream temperature top_p frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention reasoning_effort verbosity service_tier store "
     "logprobs top_logprobs parallel_tool_calls include_reasoning reasoning_format reasoning_split "
-    "reasoning_summary separate_reasoning tool_choice function_call stop enable_thinking thinking_budget",
+    "reasoning_summary separate_reasoning tool_choice function_call stop enable_thinking thinking_budget "
+    "trace",
     {
         "messages": _messages,
         "tools": _checked(each(variant(TOOLS, _REFUSED_TOOLS, "tool"), "tools")),
@@ -275,6 +276,8 @@ REQUEST = shape(
         "search_parameters": search_rule,
         "chat_template_kwargs": scalars,  # of servers that run open models
         "stop_token_ids": scalars,
+        "user_security_context": scalars,  # for Azure's security log: who uses which application
+        "trace": scalars,  # for the log that OpenRouter writes elsewhere
     },
     refused=REFUSED_FIELDS,
     wary=WARY,

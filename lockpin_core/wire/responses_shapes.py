@@ -319,7 +319,7 @@ _WORDS = (
     "model max_output_tokens max_tool_calls stream temperature top_p top_logprobs frequency_penalty presence_penalty "
     "seed user safety_identifier prompt_cache_key prompt_cache_retention service_tier store parallel_tool_calls "
     "truncation background previous_response_id generate tool_choice conversation instructions input "
-    "enable_thinking thinking_budget"
+    "enable_thinking thinking_budget trace"
 )
 REQUEST = shape(
     "the request",
@@ -339,6 +339,8 @@ REQUEST = shape(
         "background_options": scalars,
         "stream_options": scalars,
         "metadata": scalars,
+        "user_security_context": scalars,  # for Azure's security log: who uses which application
+        "trace": scalars,  # for the log that OpenRouter writes elsewhere
         "client_metadata": as_json,
         "include": scalars,
         "access_programs": scalars,

@@ -689,3 +689,13 @@ def test_who_may_serve_a_call_is_no_text_and_is_said():
 )
 def test_models_that_draw_may_answer_with_pictures(model: str, draws: bool):
     assert (Unit.IMAGE_OUT in parse(model=model).output_units) == draws
+
+
+@pytest.mark.parametrize("field", ["user_security_context", "trace"])
+def test_notes_for_a_log_pass_and_count_as_text(field: str):
+    plain, noted = parse(), parse(**{field: {"application_name": "x" * 500}})
+
+    assert noted.content.hidden is None
+    assert noted.content.text_bytes >= plain.content.text_bytes + 500
+    with pytest.raises(WireError, match="nested"):
+        parse(**{field: {"a": {"b": 1}}})

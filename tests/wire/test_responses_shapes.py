@@ -248,3 +248,11 @@ def test_a_tool_that_is_switched_on_by_a_field_of_its_own_is_refused_by_its_name
     with pytest.raises(WireError, match=field):
         parse(**{field: True})
     assert parse(**{field: False}).rounds == 1
+
+
+@pytest.mark.parametrize("field", ["user_security_context", "trace"])
+def test_notes_for_a_log_pass_and_count_as_text(field: str):
+    noted = parse(**{field: {"application_name": "x" * 500}})
+
+    assert noted.content.hidden is None
+    assert noted.content.text_bytes >= parse().content.text_bytes + 500
