@@ -19,6 +19,11 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire.textsize import sizes, utf8_size
 
 MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
+# Where limits stand that are not at the top, in every format.
+_CONTAINERS = frozenset(
+    {"thinking", "reasoning", "generationConfig", "generation_config", "thinkingConfig", "thinking_config", "request"}
+)
+_STREAM_FLAGS = frozenset({"include_usage", "include_obfuscation"})
 _FEW_BYTES = 16 * 1024  # of a body that nobody has to wait for
 MAX_WORD = 256  # characters of a model, a tier or a region
 
@@ -143,7 +148,7 @@ def shown_name(name: object) -> str:
 
 
 def digest(request: Request, leaves_out: Collection[str]) -> bytes:
-    """Digest a request without its members of these names and `stream`, at the top and two levels below.
+    """Digest a request without its members of these names and `stream`, at the top and where settings stand.
 
     Only flags and small numbers are left out: whatever else stands under such a name may be input. All else counts as
     it is written, digit for digit: what differs in its text may differ in its tokens.
@@ -162,9 +167,9 @@ def _told_apart(body: Body, names: Collection[str], depth: int) -> Iterator[byte
     """Give what tells an object from others, member by member in the order of their names, each with its length."""
     for key in sorted(body.members):
         value, (start, end) = body.members[key], body.spans[key]
-        if key in names and _is_small(value):
+        if key in names and (_is_small(value) or (key == "stream_options" and _is_of_flags(value))):
             continue
-        if depth and type(value) is dict:
+        if depth and key in _CONTAINERS and type(value) is dict:
             inner = b"".join(_told_apart(_object_at(body.text, start), names, depth - 1))
         else:
             inner = body.text[start:end].encode()
@@ -179,11 +184,14 @@ def _object_at(text: str, start: int) -> Body:
 
 def _is_small(value: object) -> bool:
     """Say whether a value is a flag or a limit, and no text of any length."""
-    if isinstance(value, dict):
-        return all(isinstance(item, bool | None) for item in value.values())
     if isinstance(value, str):
         return len(value) <= 12 and value.isdecimal()
     return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 10**12)
+
+
+def _is_of_flags(value: object) -> bool:
+    """Say whether a value is an object of flags that say how a stream is sent, and nothing else."""
+    return isinstance(value, dict) and value.keys() <= _STREAM_FLAGS and all(type(v) is bool for v in value.values())
 
 
 def json_text(value: object, *, escaped: bool = False) -> str:

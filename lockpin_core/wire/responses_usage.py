@@ -9,7 +9,7 @@ Sources: OpenAI's Responses reference and SDK (`usage`, `tool_usage`, `svg_usage
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
@@ -73,6 +73,7 @@ class _Response:
     is_body: bool = False  # all of it is here
     unread: bool = False  # the last that the provider's tools found was read by no sampling that was seen
     shrunk: bool | None = None
+    begun: set[str] = field(default_factory=set)  # ids of the items whose beginning was seen in the stream
 
     def take_event(self, event: dict[str, Any]) -> None:
         """Take an event of a stream."""
@@ -89,7 +90,7 @@ class _Response:
             self._follow(members(event.get("item")))
         elif kind == "response.output_item.done":
             self._item(members(event.get("item")))
-            self._follow(members(event.get("item")))
+            self._follow(members(event.get("item")), begins=False)
         elif isinstance(event.get("partial_image_b64"), str):
             self.delivered = True
 
@@ -130,11 +131,18 @@ class _Response:
         self.hidden_thinking = self.hidden_thinking or item.get("type") == "reasoning"
         self.delivered = self.delivered or size > 0 or item.get("type") not in (None, "reasoning", "message")
 
-    def _follow(self, item: dict[str, Any]) -> None:
-        """Follow whether the model has gone on after the calls of the provider's tools, and so has read their finds."""
+    def _follow(self, item: dict[str, Any], *, begins: bool = True) -> None:
+        """Follow whether the model has gone on after the calls of the provider's tools, and so has read their finds.
+
+        Only what begins after a find has read it; an item that ends may have begun before.
+        """
+        name = word(item.get("id"))
+        if begins and name is not None:
+            self.begun.add(name)
+        begins = begins or name not in self.begun
         kind = word(item.get("type"))
         if kind in _SAMPLED:
-            self.unread = False
+            self.unread = self.unread and not begins
         elif kind not in _FOR_CLIENT and not _runs_at_client(item):
             self.unread = True
 

@@ -107,6 +107,8 @@ MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked
 CACHED_SOUND = {"gemini_generate_cached_thoughts": 500}  # of `cache_read`, as its note says
 # A fee of a query has no bound in the request, and under a limit such a call is refused; without one it passes.
 UNBOUNDED = ("gemini_grounding_url_context",)
+# Likewise tools whose number nothing limits there, as far as its pages say.
+UNLIMITED = ("perplexity_agent",)
 UNITS = (
     *("input_uncached", "cache_read", "cache_write_5m", "cache_write_1h", "cache_write_30m", "cache_write_12h"),
     *("output", "audio_in", "audio_out", "image_in", "image_out"),
@@ -268,6 +270,8 @@ def incoming(sample: Sample) -> Incoming:
     path = path.replace(":generateContent", ":streamGenerateContent") if sample.streamed else path
     provider = PROVIDERS.by_name(provider_name)
     assert provider is not None
+    if sample.name in UNLIMITED:
+        provider = replace(provider, keeps_tool_limit=True)
     route = provider.route("POST", path)
     assert isinstance(route, Metered)
     host = "me.openai.azure.com" if provider_name == "azure" else provider.base.removeprefix("https://")

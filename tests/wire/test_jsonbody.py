@@ -210,14 +210,15 @@ def digested(body: str, *names: str) -> bytes:
 @pytest.mark.parametrize("space", ["", " " * 20_000], ids=["short", "long"])
 def test_digest_tells_bodies_apart_by_every_character_but_what_is_left_out(space: str):
     """Also by the digits of a number that is the same value: a tokenizer reads them all."""
-    body = '{"model": "m", "limit": 5, "input": {"a": 1.0, "deep": {"limit": 7, "x": 1}}, "stream": true}'
+    body = '{"model": "m", "limit": 5, "request": {"a": 1.0, "reasoning": {"limit": 7, "x": 1}}, "stream": true}'
     known = digested(body + space, "limit")
 
     for same in (
         body.replace("5", "123"),
         body.replace("7", "8"),
         body.replace(', "stream": true', ""),
-        '{"stream": false, "input": {"deep": {"x": 1, "limit": 7}, "a": 1.0}, "limit": 5, "model": "m"}',
+        '{"stream": false, "request": {"reasoning": {"x": 1, "limit": 7}, "a": 1.0}, "limit": 5, "model": "m"}',
+        body.replace('"stream": true', '"stream": true, "stream_options": {"include_usage": true}'),
     ):
         assert digested(same + space, "limit") == known
     for other in (
@@ -231,12 +232,29 @@ def test_digest_tells_bodies_apart_by_every_character_but_what_is_left_out(space
         assert digested(other + space, "limit") != known
 
 
-def test_digest_leaves_nothing_out_three_levels_below():
-    assert digested('{"a": {"b": {"c": {"limit": 1}}}}', "limit") != digested(
-        '{"a": {"b": {"c": {"limit": 2}}}}', "limit"
-    )
-    assert digested('{"a": {"b": {"limit": 1}}}', "limit") == digested('{"a": {"b": {"limit": 2}}}', "limit")
-    assert digested('{"a": [{"limit": 1}]}', "limit") != digested('{"a": [{"limit": 2}]}', "limit")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            '{"request": {"thinking": {"reasoning": {"limit": 1}}}}',
+            '{"request": {"thinking": {"reasoning": {"limit": 2}}}}',
+        ),
+        ('{"a": {"limit": 1}}', '{"a": {"limit": 2}}'),  # no place of settings, so it may be text
+        ('{"request": [{"limit": 1}]}', '{"request": [{"limit": 2}]}'),
+        ('{"limit": {"a": true}}', '{"limit": {"a": true, "b": true}}'),
+        ('{"stream_options": {"include_usage": true}}', '{"stream_options": {"include_usage": true, "words": true}}'),
+        ('{"request": {"stream_options": {"words": true}}}', '{"request": {"stream_options": {"more": true}}}'),
+        ('{"limit": "12 words"}', '{"limit": "13 words"}'),
+        ('{"limit": 1}', '{"limit": 1000000000000}'),
+    ],
+)
+def test_digest_leaves_out_nothing_that_may_be_input(one: str, other: str):
+    assert digested(one, "limit") != digested(other, "limit")
+
+
+def test_digest_leaves_a_limit_out_where_settings_stand():
+    assert digested('{"thinking": {"limit": 1}}', "limit") == digested('{"thinking": {"limit": 2}}', "limit")
+    assert digested('{"limit": 1}', "limit") == digested('{"limit": 2}', "limit") == digested("{}", "limit")
 
 
 def test_digest_does_not_confuse_where_one_member_ends():

@@ -463,3 +463,15 @@ def test_a_call_of_a_tool_that_was_begun_and_whose_end_was_not_seen_is_unread():
 def test_a_reply_says_whether_images_were_shrunk(stated, shrunk):
     assert body(**DONE, **stated).shrunk is shrunk
     assert read(sse(CREATED, {"type": "response.completed", "response": DONE | stated})).shrunk is shrunk
+
+
+def test_an_item_that_began_before_a_find_has_not_read_it():
+    began = {"type": "response.output_item.added", "item": message() | {"id": "msg_1"}}
+    ended = {"type": "response.output_item.done", "item": message() | {"id": "msg_1"}}
+    found = {"type": "response.output_item.done", "item": SEARCHED}
+    again = {"type": "response.output_item.added", "item": message() | {"id": "msg_2"}}
+    bare = {"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "usage": USAGE}}
+
+    assert read(sse(CREATED, began, found, ended, bare), asked=ASKED).unread
+    assert not read(sse(CREATED, began, found, ended, again, bare), asked=ASKED).unread
+    assert not read(sse(CREATED, found, ended, bare), asked=ASKED).unread  # whose beginning nobody saw
