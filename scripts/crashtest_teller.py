@@ -6,6 +6,7 @@ the task's own budget and one of the machine, with the limits that the order `op
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
@@ -76,7 +77,9 @@ class Teller:
         return {"answer": _answer(self.lined.pop(name))}
 
     def queue(self, name: str, count: int, nano: int, cost: int, task: str, patience_s: float) -> dict[str, Any]:
-        """Run calls that wait for room, several at once; give how many ended how."""
+        """Run calls that wait for room, several at once: so many, and on until `queued`. Give how many ended how."""
+        self.resting.clear()
+        numbers = itertools.count()
 
         def run(number: int) -> str:
             call = f"{name}-{number}"
@@ -87,10 +90,17 @@ class Teller:
                 time.sleep(0.002)
                 return "charged" if self.books.settle(call, _charge(cost)).result(WAIT_S).first else "resolved twice"
             except LedgerUnavailable:
+                time.sleep(0.01)
                 return "away"
 
+        def lane(_: int) -> Counter[str]:
+            ends: Counter[str] = Counter()
+            while (number := next(numbers)) < count or not self.resting.is_set():
+                ends[run(number)] += 1
+            return ends
+
         with ThreadPoolExecutor(LANES) as lanes:
-            return {"ends": Counter(lanes.map(run, range(count)))}
+            return {"ends": sum(lanes.map(lane, range(LANES)), Counter())}
 
     def settle(self, names: list[str], nano: int) -> dict[str, Any]:
         """Charge an amount for each of some calls; `first`: how many had no resolution before."""
@@ -205,7 +215,7 @@ def _print(told: dict[str, Any]) -> None:
 def main() -> None:
     """Carry out orders; `work` and `queue` run beside the ones after them.
 
-    `rest` ends the first, `queued` waits for the second; both are answered by what was done.
+    `rest` ends the first, `queued` the second; both are answered by what was done.
     """
     teller = Teller()
     with ThreadPoolExecutor(1) as aside:

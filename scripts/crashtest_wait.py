@@ -19,7 +19,7 @@ from pathlib import Path
 from scripts.crashtest_books import check, need, query, until
 from scripts.crashtest_tellers import Teller, tellers
 
-ROOM, QUOTE, COST = 4, 1_000_000, 1_000  # so many calls fit at once, by what they may cost; and what they do cost
+ROOM, QUOTE, COST = 4, 1_000_000, 10  # so many calls fit at once, by what they may cost; and what they do cost
 LIMITS = {"task": ROOM * QUOTE, "all": 10**12}
 BEHIND_S = 10.0  # until the one behind is answered, whatever befell the one before it
 PATIENCE_S = 50
@@ -134,7 +134,8 @@ def holder_killed(folder: Path) -> float:
 def queues(folder: Path, *, rounds: int, seed: int, calls: int = 60) -> Waited:
     """Let three processes queue up at once for a budget that has room for four calls, and one of them be spoilt.
 
-    Each round is a task of its own, whose budget all calls together would not spend.
+    Each round is a task of its own, whose budget all calls together would not spend. The queues end when the fault
+    has struck, so that it strikes while calls wait.
     """
     path, lots, seen = folder / "queues" / "ledger.sqlite3", random.Random(seed), Waited()
     kinds = list(FAULTS)
@@ -159,8 +160,8 @@ def _round(path: Path, task: str, calls: int, kind: str, lots: random.Random, se
             one.tell("queue", name=f"{task}-{number}", count=calls, **order)
         until(lambda: query(path, _TICKETS, task), "calls wait")
         time.sleep(lots.uniform(0, 0.2))  # the random moment
+        seen.tickets += len(until(lambda: query(path, _TICKETS, task), "calls wait still"))
         spoilt, *others = lots.sample(all_three, 3)
-        seen.tickets += len(query(path, _TICKETS, task))
         seen.faults[kind] += 1
         mend = FAULTS[kind](spoilt)
         time.sleep(lots.uniform(0, 0.5))
