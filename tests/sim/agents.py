@@ -1,0 +1,220 @@
+"""The agents of a play, and what becomes of a call of theirs: in place of mitmproxy's hooks and of the provider."""
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+
+from lockpin_core.admission import Incoming
+from lockpin_core.call import Ending, Outcome, Payers, Reading
+from lockpin_core.engine import Answered, Passed
+from lockpin_core.prices import shipped_dir
+from lockpin_core.providers import Providers
+from tests.sim import traffic
+from tests.sim.disk import Crash
+from tests.sim.model import Fault
+
+PROVIDERS = Providers.load(shipped_dir())
+TASKS = ("a", "b", "c")
+
+
+@dataclass
+class Sent:
+    """A call that reached the provider, and what it costs there."""
+
+    bill: tuple
+    proxy: str
+
+
+class Agents:
+    """All of them."""
+
+    def __init__(self, world):
+        self.world, self.dice, self.loop = world, world.dice, world.loop
+        self.sent, self.wants = {}, {}
+
+    async def agent(self, number):
+        task = self.dice.choice(TASKS)
+        while self.world.started < self.world.plan.calls:
+            self.world.started += 1
+            asked = traffic.ask(self.dice, small=self.world.small)
+            await self.call(task, asked)
+            self.world.done += 1
+            await asyncio.sleep(self.dice.choice((0, 0.01, 0.5, 3)) * self.dice.random())
+
+    async def call(self, task, asked):
+        alive = [proxy for proxy in self.world.proxies.values() if proxy.name not in self.loop._stopped]
+        if not alive:
+            await asyncio.sleep(0.5)
+            return
+        proxy = self.dice.choice(alive)
+        self.world.names += 1
+        name = f"c{self.world.names:05}"
+        answer = proxy.open[name] = self.loop.create_future()
+        work = self.loop.task_as(proxy.name, self.handle(proxy, name, task, asked))
+        self.world.kept.append(work)
+        if "leave" in self.world.plan.faults and self.dice.random() < 0.04:
+            await asyncio.wait([answer], timeout=self.dice.choice((0.001, 0.01, 1, 5)) * self.dice.random())
+            if not answer.done():
+                self.world.counts["left"] += 1
+                self.world.note("client leaves", name)
+                self.loop.run_as(proxy.name, work.cancel)
+        with contextlib.suppress(ConnectionError):
+            await answer
+
+    async def handle(self, proxy, name, task, asked):
+        """What the proxy does with a call, in place of mitmproxy's hooks."""
+        answer = proxy.open[name]
+        try:
+            await self.decide(proxy, name, task, asked)
+        except Fault as fault:
+            self.world.fail(fault)
+        except asyncio.CancelledError:
+            proxy.engine.cancel(name)
+        except Crash:
+            self.world.processes.crashed(proxy.name)
+            return
+        finally:
+            proxy.open.pop(name, None)
+            if not answer.done():
+                answer.set_result(None)
+
+    def incoming(self, name, task, asked, method="POST", path=None, body=None):
+        provider = PROVIDERS.by_name(asked.provider)
+        host = provider.base.removeprefix("https://")
+        headers = {"authorization": "Bearer k", "x-api-key": "k"}
+        return Incoming(
+            name, provider, host, method, path or asked.path, headers, asked.body if body is None else body, False,
+            Payers(task, "box"), "play/1",
+        )  # fmt: skip
+
+    async def decide(self, proxy, name, task, asked):
+        engine, self.wants[name] = proxy.engine, asked
+        decision = await engine.admit(self.incoming(name, task, asked))
+        if isinstance(decision, Answered):
+            self.refused(name, decision)
+            return
+        if isinstance(decision, Passed):
+            self.world.counts["uncapped"] += 1
+            raise Fault(f"call {name} passes without a hold: {decision.uncapped}")
+        call = decision.held.call
+        if decision.held.waited:
+            self.world.counts["waited"] += 1
+        sent_body = decision.body or asked.body
+        script = traffic.script(self.dice, asked, sent_body, name)
+        if script.bill[0] > call.quote.most.nano:
+            raise Fault(f"call {name} may cost {script.bill[0]} nano and is held at {call.quote.most.nano}")
+        if traffic.limit_of(sent_body) != (call.output_limit or traffic.limit_of(sent_body)):
+            raise Fault(f"call {name} leaves with another limit than it is held at")
+        if not decision.held.degraded and self.world.judge.model.calls.get(name) is None:
+            raise Fault(f"call {name} leaves, and its hold is not on the books")
+        await self.exchange(proxy, decision, script, asked, task)
+
+    def refused(self, name, decision):
+        told = json.loads(decision.reply.body, parse_float=Decimal)["lockpin"]
+        if decision.code == "ledger_unavailable":
+            self.world.counts["unavailable"] += 1
+            return
+        if decision.code != "budget_exceeded":
+            raise Fault(f"call {name} is refused: {decision.code}: {decision.reply.body.decode()[:300]}")
+        self.world.counts["refused"] += 1
+        self.world.note("refused", name, {key: told[key] for key in told if key != "receipt"})
+        heard = self.world.judge.heard_last.get(name)
+        if heard is None:
+            raise Fault(f"FALSE REFUSAL: call {name} is refused, and no ledger said that it does not fit")
+        transient, seen, needed, has_room = heard
+        if has_room:
+            raise Fault(f"FALSE REFUSAL: call {name} is refused, and its smallest version fits")
+        first = next(stands for (budget, _), stands in seen.items() if budget == told.get("limit", "task"))
+        if "spent_usd" in told and (told["spent_usd"] * 10**9, told["in_flight_usd"] * 10**9) != first[:2]:
+            raise Fault(f"FALSE REFUSAL: call {name} is refused by what was so before it was last judged: {told}")
+        if bool(told.get("transient")) != transient:
+            raise Fault(f"call {name} is refused as transient={told.get('transient')}, and it is {transient}")
+        said = told.get("needed_usd", Decimal(needed[0]) / 10**9) * 10**9, told.get("needed_tokens", needed[1])
+        if said != needed:
+            raise Fault(f"call {name} is refused as one that needs {said}, and it needs {needed}")
+        self.world.counts["early"] += transient
+
+    async def exchange(self, proxy, admitted, script, asked, task):
+        engine, call = proxy.engine, admitted.held.call
+        name, began = call.id, self.loop.time()
+        sent = Sent(None if script.kind not in ("not_sent", "refused") else (0, 0), proxy.name)
+        if script.kind != "not_sent":
+            self.sent[name] = sent
+            self.world.note("sent", name, "held", call.quote.most.nano, script.kind, "bill", script.bill[0])
+        scanner = admitted.wire.scanner(streamed=asked.streamed, asked=admitted.parsed)
+        relayed = b""
+        tries = 2
+        ending, status = Ending.DONE, script.status
+        try:
+            for delay, piece in script.pieces:
+                await asyncio.sleep(delay)
+                if script.status == 200:
+                    scanner.feed(piece)
+                    relayed += piece
+                    if asked.streamed and tries:
+                        tries -= 1
+                        reading = scanner.result()
+                        if reading.prompt_stated:
+                            admitted, tries = engine.true_up(admitted, reading), 0
+        except asyncio.CancelledError:
+            ending, status = Ending.CLIENT_LEFT, script.status if relayed else None
+        sent.bill = self.final_bill(script, asked, relayed, ending)
+        if script.kind == "not_sent":
+            ending = Ending.NOT_SENT
+        elif script.kind == "dropped" and ending is Ending.DONE:
+            ending = Ending.DROPPED
+        elif script.kind == "cut" and ending is Ending.DONE:
+            ending = Ending.CUT
+        reading = scanner.result() if status == 200 else Reading()
+        outcome = Outcome(ending, status, -int(-(self.loop.time() - began) // 1))
+        if ending is Ending.CLIENT_LEFT and script.kind in ("not_sent", "refused", "failed"):
+            sent.bill = (0, 0)
+        if "late" in self.world.plan.faults and self.dice.random() < 0.01:
+            self.world.note("settlement is missing", name)
+            self.world.counts["lost"] += 1
+            return
+        engine.settle(admitted, reading, outcome)
+        if "late" in self.world.plan.faults and not asked.background and self.dice.random() < 0.02:
+            self.world.note("settled twice", name)
+            engine.settle(
+                admitted, Reading(), Outcome(*self.dice.choice(((Ending.NOT_SENT, None), (Ending.DONE, 200))))
+            )
+        if script.upstream_id is not None and script.kind == "later" and ending is Ending.DONE:
+            self.world.kept.append(self.loop.task_as("", self.poll_later(script, asked, task)))
+
+    def final_bill(self, script, asked, relayed, ending):
+        """A stream of Messages that broke off is billed as far as it came; all else in full."""
+        is_broken = script.kind == "cut" or ending is Ending.CLIENT_LEFT
+        if script.kind in ("not_sent", "refused", "failed", "dropped"):
+            return 0, 0
+        if asked.provider == "anthropic" and asked.streamed and is_broken and not asked.searches:
+            events = [json.loads(part.split(b"data: ", 1)[1]) for part in relayed.split(b"\n\n")[:-1]]
+            if not events:
+                return 0, 0
+            started = events[0]["message"]["usage"]["input_tokens"]
+            letters = sum(len(e["delta"]["text"]) for e in events if e["type"] == "content_block_delta")
+            return traffic.bill_of(asked.model, started, max(1, letters))
+        return script.bill
+
+    async def poll_later(self, script, asked, task):
+        """Ask after a background reply, once or more, maybe too late."""
+        for _ in range(self.dice.choice((1, 1, 2))):
+            await asyncio.sleep(self.dice.choice((1, 30, 200, 400)) * self.dice.random())
+            alive = [proxy for proxy in self.world.proxies.values() if proxy.name not in self.loop._stopped]
+            if alive:
+                proxy = self.dice.choice(alive)
+                self.world.kept.append(self.loop.task_as(proxy.name, self.poll(proxy, script, asked, task)))
+
+    async def poll(self, proxy, script, asked, task):
+        self.world.names += 1
+        path = f"/v1/responses/{script.upstream_id}"
+        incoming = self.incoming(f"p{self.world.names:05}", task, asked, "GET", path, b"")
+        decision = await proxy.engine.admit(incoming)
+        if not isinstance(decision, Passed) or decision.polled is None:
+            raise self.world.fail(Fault(f"a poll is answered {decision}"))
+        scanner = decision.polled.wire.scanner(streamed=False)
+        scanner.feed(script.poll)
+        with contextlib.suppress(Exception):
+            await proxy.engine.settle_polled(decision.polled, scanner.result())

@@ -1,0 +1,107 @@
+"""What goes wrong in a play, or is changed under it."""
+
+import asyncio
+from dataclasses import replace
+
+from lockpin_core.ledger.admin import SqliteAdmin
+from lockpin_core.money import Money
+from tests.sim.agents import TASKS
+
+
+class Trouble:
+    """Lets things go wrong."""
+
+    def __init__(self, world):
+        self.world, self.dice, self.loop = world, world.dice, world.loop
+
+    async def go(self):
+        """Let things go wrong, one after the other; in each play one kind more than the others."""
+        most, often = self.dice.choice(self.world.plan.faults or ("",)), self.dice.choice((2, 8, 20))
+        while self.world.done < self.world.plan.calls:
+            await asyncio.sleep(self.dice.expovariate(1 / often))
+            fault = most if self.dice.random() < 0.4 else self.dice.choice(self.world.plan.faults or ("",))
+            action = getattr(self, f"do_{fault}", None)
+            if action is not None and self.world.proxies:
+                action(self.dice.choice(sorted(self.world.proxies)))
+
+    def do_crash(self, name):
+        if self.world.backend == "memory":
+            return
+        if self.dice.random() < 0.4:
+            self.world.processes.crashed(name)
+        elif self.dice.random() < 0.5:
+            self.world.proxies[name].disk.crash_in = self.dice.randint(0, 40)
+        else:
+            self.world.proxies[name].disk.fails.append("crash")
+
+    def do_disk(self, name):
+        disk = self.world.proxies[name].disk
+        kind = self.dice.choice(("fails", "lost", "locked", "full", "slow"))
+        self.world.note("disk", kind, name)
+        if kind == "full":
+            disk.is_full = True
+            self.loop.run_as_later("", self.dice.choice((0.3, 2, 10)), setattr, disk, "is_full", False)
+        elif kind == "slow":
+            self.world.slow_s = self.dice.choice((0.1, 1, 4))
+            self.loop.run_as_later("", 5, setattr, self.world, "slow_s", 0.0)
+        else:
+            disk.fails += [kind] * self.dice.choice((1, 1, 3))
+
+    def do_pause(self, name):
+        if self.world.backend == "memory":
+            return
+        self.world.note("stopped", name)
+        self.loop.stop_process(name)
+        self.loop.run_as_later("", self.dice.choice((0.5, 4, 40)), self.go_on, name)
+
+    def go_on(self, name):
+        self.world.note("goes on", name)
+        self.loop.continue_process(name)
+
+    def do_clock(self, _):
+        step = self.dice.choice((-7200, -60, -1, 1, 60, 3600, 20_000))
+        self.world.note("clock", step)
+        self.world.skew_s += step
+
+    def do_change(self, name):
+        kind = self.dice.choice(("raise", "task", "limit"))
+        if self.world.backend == "memory":
+            admin = self.world.ledger_in_memory
+        else:
+            admin = SqliteAdmin(self.world.path, clock=self.world.wall, new_id=self.world.new_id)
+        if kind == "raise":
+            by = Money.parse(self.dice.choice(("0.01", "0.1", "0.5")))
+            budget = next(budget for budget in self.world.config.all_budgets() if budget.name == "daily")
+            self.world.note("raise daily", by.nano)
+            self.world.judge.model.raise_by("daily", "box", by.nano, self.world.wall_us())
+            admin.raise_budget(budget, "box", by, who="p")
+        elif kind == "task":
+            task = self.dice.choice(TASKS)
+            limit = Money(self.just_room_for(task)) if self.dice.random() < 0.5 else Money.parse("3")
+            self.world.note("task", task, limit.nano)
+            self.world.judge.model.set_task(task, limit.nano)
+            admin.task_new(task, limit=limit, window="lifetime", who="p")
+        elif self.world.backend != "memory" and not self.loop._stopped:
+            self.change_limit()
+        self.world.judge.committed()
+
+    def just_room_for(self, task):
+        """Give the limit that leaves a task room for some calls to the last nanodollar."""
+        account = self.world.judge.model.accounts.get(("task", task, None))
+        used = 0 if account is None else account.spent[0] + account.held[0]
+        return used + 10_000 * self.dice.choice((16, 100, 400, 1000, 2000, 4000))
+
+    def change_limit(self):
+        """Another configuration, for all processes."""
+        usd = Money.parse(self.dice.choice(("0.2", "1", "6")))
+        budgets = tuple(replace(b, limit=usd) if b.name == "daily" else b for b in self.world.config.budgets)
+        self.world.config = replace(self.world.config, budgets=budgets)
+        self.world.note("daily", usd.nano)
+        for proxy in self.world.proxies.values():
+            proxy.configure(self.world.config)
+            self.loop.run_as(proxy.name, proxy.ledger.define, proxy.rules, "the file")
+
+    def do_stop(self, name):
+        world = self.world
+        if world.backend != "memory" and name not in world.loop._stopped and not world.proxies[name].disk.is_full:
+            world.processes.stop(name)
