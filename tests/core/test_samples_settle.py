@@ -21,7 +21,7 @@ from lockpin_core.money import Money
 from lockpin_core.settlement import price_still_possible, settle
 from lockpin_core.wire import wire_named
 
-# Samples of wires that are not built yet, and of systems whose replies no wire of ours reads.
+# Samples of wires that are not built yet.
 LATER = {
     "anthropic_batch_results.jsonl": "message batches",
     "bedrock_converse.json": "Bedrock's own formats",
@@ -38,12 +38,9 @@ LATER = {
     "bedrock_invoke_stream_anthropic.eventstream.bin": "Bedrock's own formats",
     "bedrock_invoke_stream_cut.eventstream.bin": "Bedrock's own formats",
     "bedrock_invoke_stream_exception.eventstream.bin": "Bedrock's own formats",
-    "gemini_error_402_synth.json": "another program's refusal, which Google never sends",
     "gemini_interactions_stream.sse": "Gemini's interactions",
     "image_stream.sse": "images",
     "image_usage.json": "images",
-    "refusal_openai_http.json": "another program's refusal, which OpenAI never sends",
-    "refusal_openrouter_http.json": "another program's refusal, which OpenRouter never sends",
     "responses_ws_session.jsonl": "Responses over a WebSocket",
     "speech_stream.sse": "speech",
     "transcription_duration.json": "transcriptions",

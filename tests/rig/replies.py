@@ -61,6 +61,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {  # sample → provider and path whe
     "openrouter_stream": ("openrouter", "/api/v1/chat/completions"),
     "openrouter_cost": ("openrouter", "/api/v1/embeddings"),
     "error_402_openrouter": ("openrouter", "/api/v1/chat/completions"),
+    "refusal_openrouter_http": ("openrouter", "/api/v1/chat/completions"),
     "qwen_explicit_cache": ("qwen", "/compatible-mode/v1/chat/completions"),
     "xai_chat": ("xai", "/v1/chat/completions"),
     "xai_responses": ("xai", "/v1/responses"),
@@ -72,6 +73,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {  # sample → provider and path whe
 MODELS = {  # of requests whose sample states none that is priced where the request goes
     "error_402_deepseek": "deepseek-v4-pro",
     "error_402_openrouter": "openai/gpt-5.5",
+    "refusal_openrouter_http": "openai/gpt-5.5",
     "anthropic_compat_stream_usage_only_in_delta": "glm-x",
 }
 HEADERS = {"vertex_gemini_stream": {"x-vertex-ai-llm-shared-request-type": "priority"}}
