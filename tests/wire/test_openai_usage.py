@@ -26,8 +26,9 @@ UNITS = {
     "image_in": Unit.IMAGE_IN,
     "image_out": Unit.IMAGE_OUT,
 }
+ENVELOPED = ("error_", "refusal_")  # what is no reply of a 200 stands in an envelope with its status
 REPLIES = sorted(
-    path for path in DATA.iterdir() if not path.name.startswith("error_") and not path.name.endswith(".expect.json")
+    path for path in DATA.iterdir() if not path.name.startswith(ENVELOPED) and not path.name.endswith(".expect.json")
 )
 STREAMS = [path for path in REPLIES if path.suffix == ".sse"]
 
