@@ -6,12 +6,12 @@ import fnmatch
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path, is_plain_path
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Also, Call, Parsed, Payers, Quote, Request, Rewrite, Terms
+from lockpin_core.call import Also, Call, Ceiling, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
@@ -22,7 +22,7 @@ from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
-from lockpin_core.sizing.bound import ceiling, fixed_output, images_bound, output_times
+from lockpin_core.sizing.bound import ceiling, fixed_output, images_bound, output_times, together
 from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.splice import Splice
@@ -61,6 +61,7 @@ class Incoming:
         return hashlib.sha256(said.encode("utf-8", "surrogateescape")).digest()[:16]
 
 
+_LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
 _SIGNED = "aws4-hmac-sha256"  # how AWS signs a request, its body too
 _CREDENTIALS = ("x-api-key", "api-key", "x-goog-api-key")
 
@@ -88,6 +89,8 @@ class Priced:
     at: datetime
     also: tuple[Quote, ...] = ()  # of the other models that may run within the call
     is_capped: bool = False  # a limit is in force for it
+    batch: Quote | None = None  # of all its requests together, where it brings many
+    models: tuple[str, ...] = ()  # of those
 
     def call(self, set_limit: int | None, *, degrade: Sequence[str] = ()) -> Call:
         """Make the call that the ledger is asked to hold, with the output limit that Lockpin sets, or the request's.
@@ -106,9 +109,9 @@ class Priced:
             asked_model=parsed.model,
             client=incoming.client,
             streamed=parsed.streamed,
-            quote=self._quote(limit),
+            quote=self._quote(limit) if self.batch is None else self.batch,
             terms=parsed.terms,
-            output_limit=limit,
+            output_limit=limit if self.batch is None else None,
             limit_set=set_limit is not None,
             billing="subscription" if parsed.subscription else "metered",
             price_date=str(self.prices.date),
@@ -127,11 +130,16 @@ class Priced:
             words = f'the worst case of model "{self.model.id}" has no bound: {_UNBOUNDED}'
             raise Refused("unpriced_tool", words, model=self.model.id)
         try:
-            amount = quote(self.model, most, self.parsed.terms, self.at, host_geo=self._geo())
+            amount = self._most(most, self.parsed.terms)
         except UnpricedError as error:
             raise Refused("unpriced_tool", str(error), model=self.model.id) from error
         tokens = most.prompt + most.output + sum(quote.tokens for quote in self.also)
         return Quote(sum((quote.most for quote in self.also), amount), tokens, most)
+
+    def _most(self, most: Ceiling, terms: Terms) -> Money:
+        batched = self.parsed.batched
+        until = self.at + _LONGEST_BATCH if batched else None
+        return quote(self.model, most, terms, self.at, host_geo=self._geo(), until=until, batched=batched)
 
     def with_tool_limit(self, limit: int) -> Priced:
         """Give the call with a lower limit on the tools that the provider runs; `limit` is at least 1."""
@@ -176,7 +184,7 @@ class Priced:
 
     def largest_output(self, limit: int, room: Room) -> int:
         """Find the largest output limit for each choice, up to `limit`, whose quote fits into the room."""
-        whole = ceiling(self.parsed, self.model, limit)
+        whole = ceiling(self.parsed, self.model, limit) if self.batch is None else None
         if whole is None:
             return 0
         tokens = whole.output
@@ -209,6 +217,7 @@ class Served:
     model: Model  # as the request names it
     at: datetime
     path: str = ""
+    is_one: bool = True  # the only model that the request names
 
     def tariff(self, wire: Wire, config: Config, bytes_estimate: int) -> Tariff:
         """Give what settlement needs."""
@@ -224,6 +233,8 @@ class Served:
     def _price(self, served: str | None, usage: Usage, terms: Terms) -> tuple[int, str] | None:
         """Price usage with the model that the reply states when it is priced, else with the request's."""
         found = self.prices.find(self.provider.name, served, self.at) if served else None
+        if found is None and not self.is_one:
+            return None
         model = found or self.model
         geo = self.provider.geo_of(self.host, self.path)
         try:
@@ -258,6 +269,8 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
         )
         raise Refused("unpriced_tool", words, model=parsed.model)
     model = _model(prices, provider, parsed.model, at)
+    if parsed.batch:
+        return _with_requests(Priced(incoming, wire, parsed, model, prices, at))
     if provider.output_beside_limit:
         parsed = _thinking_beside(parsed, provider, model)
     if wire.links and parsed.content.images:
@@ -266,6 +279,21 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     found = Priced(incoming, wire, parsed, model, prices, at)
     others = tuple(_also(found, also) for also in parsed.also)
     return replace(found, also=others) if others else found
+
+
+def _with_requests(found: Priced) -> Priced:
+    """Bound the requests of a batch, each by itself; of them no more is kept than their sum."""
+    models: set[str] = set()
+
+    def quoted(part: Parsed) -> Quote:
+        one = priced(found.incoming, found.wire, part, found.prices, found.at)
+        models.add(one.model.id)
+        return one._quote(one._asked_limit())
+
+    quotes = [quoted(part) for part in found.parsed.batch]
+    usd, tokens = sum((each.most for each in quotes), ZERO), sum(each.tokens for each in quotes)
+    whole = Quote(usd, tokens, together([each.ceiling for each in quotes]))
+    return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=tuple(sorted(models)))
 
 
 def _thinking_beside(parsed: Parsed, provider: Provider, model: Model) -> Parsed:
@@ -330,7 +358,7 @@ def _together(base: Priced, other: Priced) -> Money:
         output_units=first.output_units | second.output_units,
     )
     terms = other.parsed.terms if other.parsed.terms.speed is not None else base.parsed.terms
-    return quote(base.model, both, terms, base.at, host_geo=base._geo()) - alone.quote.most
+    return base._most(both, terms) - alone.quote.most
 
 
 def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> Model:

@@ -135,6 +135,8 @@ class Parsed:
     hides_images: bool = False  # input that the body does not show may be images, or one of its own has no bound
     is_whole: bool = True  # the provider leaves nothing of the prompt out, but for reasoning and images that are known
     background: bool = False  # the usage comes by a later call
+    batch: tuple[Parsed, ...] = field(default=(), repr=False)  # the requests of a call that brings many
+    batched: bool = False  # one of those: it is billed at the price of a batch and at no other
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
 
@@ -157,6 +159,7 @@ class Ceiling:
     prompt_units: frozenset[Unit]
     output_units: frozenset[Unit]
     fees: Mapping[Unit, int]
+    requests: int = 1  # that the call brings; each has a result of its own
     refills: int = field(default=0, compare=False)  # how often `window` is in `prompt`, for rounds of hosted tools
     window: int = field(default=0, compare=False)
 
@@ -224,6 +227,7 @@ class Portion:
     model: str | None
     usage: Usage
     doubts: tuple[Doubt, ...] = ()
+    terms: Terms = Terms()  # what is said of this portion alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,7 @@ class Reading:
     model: str | None = None
     terms: Terms = Terms()
     upstream_id: str | None = None
+    requests: int | None = None  # whose results are here, of a call that brought many; None: it is no list of results
     pending: bool = False  # the provider goes on working, and states the usage by another call
     stated_pico: int | None = None  # what the reply says that it cost, in picodollars
     reasoning: int = 0  # tokens of the output that are reasoning, which later turns may bring in again

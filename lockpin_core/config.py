@@ -136,6 +136,7 @@ class Config:
     fit: Fit = Fit()
     queue_wait_ms: int = 30_000  # 0: no waiting
     hold_for_ms: int = 86_400_000  # of background calls, after their exchange
+    hold_for_batch_ms: int = 172_800_000  # of batches
     estimates: str = "hold"
     charge_failed: bool = True
     on_fault: str = "block"
@@ -267,6 +268,7 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
     _check_not_built(top)
     usual_usd: Money | None = DAILY_USD
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
+    hold_for = top.section("hold_for", _SECTIONS["hold_for"])
     return Config(
         file=file,
         ledger=top.get("ledger", _ledger(usual), usual),
@@ -284,7 +286,8 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
         upstreams=top.get("upstreams", _upstreams, {}),
         fit=_fit(top.section("fit", _SECTIONS["fit"])),
         queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", duration_ms, 30_000),
-        hold_for_ms=top.section("hold_for", _SECTIONS["hold_for"]).get("background", duration_ms, 86_400_000),
+        hold_for_ms=hold_for.get("background", duration_ms, 86_400_000),
+        hold_for_batch_ms=hold_for.get("batch", duration_ms, 172_800_000),
         estimates=top.get("estimates", built(one_of("hold", "measured"), "hold"), "hold"),
         charge_failed=top.get("charge_failed", truth, True),
         on_fault=top.get("on_fault", built(one_of("block", "allow"), "block"), "block"),
@@ -312,7 +315,6 @@ def _check_not_built(top: Section) -> None:
     inner["retry"].only("attempts", whole(1), 1)
     for key, usual_ms in (("base", 500), ("max", 20_000), ("after_max", 30_000)):
         inner["retry"].only(key, duration_ms, usual_ms)
-    inner["hold_for"].only("batch", duration_ms, 172_800_000)
 
 
 def _check_degrade(top: Section) -> None:

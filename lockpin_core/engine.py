@@ -162,14 +162,35 @@ class Engine(Settler):
         parsed = await beside_loop(len(incoming.body), partial(wire.parse, request))
         if parsed.chain is not None:
             parsed = await self._with_chain(incoming, parsed)
+        pricing = partial(priced, incoming, wire, parsed, self._prices, self._clock())
         try:
-            found = priced(incoming, wire, parsed, self._prices, self._clock())
+            found = await beside_loop(len(incoming.body) if parsed.batch else 0, pricing)
         except Refused as fault:
             if fault.code == "unknown_model" and not fault.words:
                 words = self._unknown(fault.model or "", incoming.provider.name)
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
+        if len(found.models) > 1:
+            await self._check_models(found)
         return replace(found, is_capped=True) if await self._gets_limit(found) else found
+
+    async def _check_models(self, found: Priced) -> None:
+        """Refuse a call of several models some of which other limits are for: it is held once, on one set of accounts.
+
+        What is enforced for its model is known to the ledger alone.
+        """
+        incoming, before = found.incoming, None
+        for model in found.models:
+            look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
+            standings: tuple[Standing, ...] = await answer_of(look)
+            enforced = {standing.account for standing in standings if standing.budget.enforce}
+            if before not in (None, enforced):
+                words = (
+                    f'the requests of one batch are for several models, and the limits in force do not count "{model}" '
+                    "as they count the others; send a batch for each model"
+                )
+                raise Refused("unpriced_tool", words)
+            before = enforced
 
     async def _with_chain(self, incoming: Incoming, parsed: Parsed) -> Parsed:
         """Add what an earlier reply brings in: as much as this ledger has seen of it, else it hides input."""

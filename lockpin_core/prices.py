@@ -24,6 +24,7 @@ __all__ = ["Model", "PriceTable", "max_output_fitting", "price", "quote", "rates
 
 _LONGEST_CALL = timedelta(hours=1)  # a price that begins within it may be the one that is billed
 _UNSAID = "unsaid"
+BATCH = "batch"  # the tier of what is sent for later, as replies state it
 _CHEAP_TIERS = frozenset({STANDARD, "standard_only", "default", "auto", "scale", "flex", "batch"})  # never dearer
 _NO_REGION = "not_available"  # what Anthropic's replies state where no region was chosen
 
@@ -42,15 +43,20 @@ def quote(
     *,
     host_geo: str | None = None,
     until: datetime | None = None,
+    batched: bool = False,
 ) -> Money:
     """Bound what a call within `ceiling` can cost, as the request asks for it.
 
     Every prompt token at the dearest rate that it may be billed at, in every band within reach; the whole output;
     the dearest tier, speed and region that may apply; the dearest price from `at` to `until` (an hour later).
-    Raises UnpricedError naming a unit, tier or speed without a price.
+    `batched`: it is billed as part of a batch, whatever happens. Raises UnpricedError naming a unit, tier or speed
+    without a price.
     """
     dated = model.prices_between(at, until or at + _LONGEST_CALL)
-    tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
+    if batched:
+        tiers = [_batch_tier(model, price) for price in dated]
+    else:
+        tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
     speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
     factor = times(speed, largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
@@ -150,6 +156,12 @@ def _tiers_asked(model: Model, dated: DatedPrice, said: str | None) -> list[Tier
     if name in dated.tiers:
         return [dated.tiers[STANDARD], dated.tiers[name]]
     return _tiers_unknown(model, dated, said)
+
+
+def _batch_tier(model: Model, dated: DatedPrice) -> Tier:
+    if BATCH not in dated.tiers:
+        raise UnpricedError(f"{model.id} has no price for batches")
+    return dated.tiers[BATCH]
 
 
 def _tiers_stated(model: Model, dated: DatedPrice, said: str | None) -> list[Tier]:

@@ -34,7 +34,7 @@ def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Ch
         return Void("not_sent")
     if outcome.status is not None and not 200 <= outcome.status < 300:
         return _error_reply(call, outcome, tariff)
-    if reading.complete:
+    if reading.complete and is_whole(call, reading):
         return _reported(call, reading, tariff)
     if reading.pending and reading.upstream_id is not None:
         return Later()  # however the exchange ended: the provider goes on
@@ -45,6 +45,11 @@ def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Ch
     if not reading.readable and outcome.ending is Ending.DONE:
         return held(call, "undecodable")
     return _incomplete(call, reading, outcome, tariff)
+
+
+def is_whole(call: Call, reading: Reading) -> bool:
+    """Say whether a list of results has one for each of the call's requests; what is no list need not."""
+    return reading.requests is None or reading.requests == call.quote.ceiling.requests
 
 
 def held(call: Call, reason: str) -> Charge:
@@ -63,7 +68,8 @@ def _priced(
     pico, served = 0, None
     usage: Usage = {}
     for portion in portions:
-        counted, found = _dearest(portion, portion.model or reading.model, terms, tariff)
+        own = _merged(terms, portion.terms)
+        counted, found = _dearest(portion, portion.model or reading.model, own, tariff)
         usage = add(usage, counted)
         if found is None:
             return _unpriced(call, usage, reading.stated_pico)

@@ -13,6 +13,7 @@ from typing import assert_never, cast
 
 from lockpin_core.admission import Priced, Served, has_limit
 from lockpin_core.admission_counts import Counts
+from lockpin_core.aside import beside_loop
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
 from lockpin_core.config import Config
 from lockpin_core.ledger.answers import answer_of
@@ -20,7 +21,7 @@ from lockpin_core.ledger.protocol import Deferred, Held, Ledger, Link, Resolved
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Provider
-from lockpin_core.settlement import Tariff, held, price_still_possible, settle
+from lockpin_core.settlement import Tariff, held, is_whole, price_still_possible, settle
 from lockpin_core.usage import output_tokens, total_tokens
 from lockpin_core.wire.protocol import Wire
 
@@ -66,7 +67,9 @@ class Settler:
             case Charge():
                 settling = cast("Settling", self._ledger.settle(call.id, result, _link(admitted, reading, result)))
             case Later():
-                hold_for = timedelta(milliseconds=self._config.hold_for_ms)
+                is_batch = admitted.wire.held_as == "batch"
+                hold_for_ms = self._config.hold_for_batch_ms if is_batch else self._config.hold_for_ms
+                hold_for = timedelta(milliseconds=hold_for_ms)
                 link, most = _link(admitted, reading, None), call.quote.ceiling
                 if admitted.parsed.content.counted is not None:  # without what this turn leaves out of the chain
                     most = replace(most, prompt=most.prompt + _left_out(admitted.parsed))
@@ -80,21 +83,26 @@ class Settler:
 
     async def settle_polled(self, polled: Polled, reading: Reading) -> None:
         """Settle the earlier call whose usage a free call's reply states; nothing where it states none."""
-        if reading.upstream_id is None or reading.pending or not (reading.complete or reading.terminal):
+        upstream_id = reading.upstream_id or polled.wire.polled_id(polled.path)
+        if upstream_id is None or reading.pending or not (reading.complete or reading.terminal):
             return
-        asking = self._ledger.deferred(polled.provider.name, polled.account, reading.upstream_id)
+        asking = self._ledger.deferred(polled.provider.name, polled.account, upstream_id)
         found: Deferred | None = await answer_of(asking)
         model = None if found is None else self._prices.find(polled.provider.name, found.call.asked_model, found.at)
         if found is None or model is None:
             return  # a price that is gone: the hold stays, and is charged in full when its time is over
-        served = Served(self._prices, polled.provider, found.call.host, model, found.at, polled.path)
+        if not is_whole(found.call, reading):
+            return  # as does one whose results are not all here: they may be read again
+        is_one = found.call.quote.ceiling.requests == 1
+        served = Served(self._prices, polled.provider, found.call.host, model, found.at, polled.path, is_one)
         tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
-        result = settle(found.call, reading, Outcome(Ending.DONE, 200), tariff)
+        settling = partial(settle, found.call, reading, Outcome(Ending.DONE, 200), tariff)
+        result = await beside_loop(_PORTION_BYTES * len(reading.portions), settling)
         if isinstance(result, Charge):
             prompt = found.call.quote.ceiling.prompt  # whatever chain it has named
             tokens = prompt + output_tokens(result.usage) if reading.complete and not reading.unread else None
             asked = found.call.asked_model
-            link = Link(polled.provider.name, polled.account, reading.upstream_id, tokens, asked, tokens or 0)
+            link = Link(polled.provider.name, polled.account, upstream_id, tokens, asked, tokens or 0)
             self._ledger.settle(found.call.id, result, link)
 
     def true_up(self, admitted: Admitted, reading: Reading) -> Admitted:
@@ -147,6 +155,7 @@ class Settler:
         self._ledger.cancel(call_id)
 
 
+_PORTION_BYTES = 512  # of a body that takes as long to read as a portion takes to price
 _BEYOND_WINDOW = 2**40  # tokens of a chain of which nobody knows how many it has
 
 

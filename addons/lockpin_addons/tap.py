@@ -22,12 +22,13 @@ from lockpin_core.aside import beside_loop
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
+from lockpin_core.wire.anthropic_results import ResultsScanner
 from lockpin_core.wire.protocol import Scanner
 from lockpin_core.wire.scanners import BodyScanner
 
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
-MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes
+MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes, where its scanner may keep all of it
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
 SSE = "text/event-stream"
 
@@ -118,7 +119,8 @@ class Tap:
             self._true_up(trip)
             self._settle_early(trip)
             trip.scanned_bytes += len(data)
-            trip.scan_failed = trip.polled is not None and trip.scanned_bytes > MAX_POLLED_BYTES
+            is_kept = trip.polled is not None and not isinstance(trip.scanner, ResultsScanner)
+            trip.scan_failed = is_kept and trip.scanned_bytes > MAX_POLLED_BYTES
         return trip.usage_filter.feed(data) if trip.usage_filter is not None else data
 
     def _settle_early(self, trip: Trip) -> None:

@@ -6,10 +6,13 @@ Unicode NFC, and 4 tokens a string, is the most that was measured; it is not pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Protocol
 
 from lockpin_core.call import Ceiling, Content, Parsed
 from lockpin_core.sizing.images import ImageRule, image_tokens
+from lockpin_core.usage import Unit, add
 
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
@@ -56,6 +59,18 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
         fees=parsed.fees,
         refills=parsed.rounds - 1,
         window=(model.context_tokens or 0) if parsed.rounds > 1 else 0,
+    )
+
+
+def together(ceilings: Sequence[Ceiling]) -> Ceiling:
+    """Bound several requests of one call together."""
+    return Ceiling(
+        prompt=sum(each.prompt for each in ceilings),
+        output=sum(each.output for each in ceilings),
+        prompt_units=frozenset[Unit]().union(*(each.prompt_units for each in ceilings)),
+        output_units=frozenset[Unit]().union(*(each.output_units for each in ceilings)),
+        fees=reduce(add, (each.fees for each in ceilings), {}),
+        requests=len(ceilings),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lockpin_core.call import Refusal, Reply
+from lockpin_core.wire.anthropic_batches import AnthropicBatches
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
 from lockpin_core.wire.gemini import CodeAssist, Gemini
 from lockpin_core.wire.gemini_embed import GeminiEmbed
@@ -19,6 +20,7 @@ type RefusalShape = Callable[[Refusal, Mapping[str, object]], Reply]
 
 WIRES: tuple[Wire, ...] = (
     AnthropicMessages(),
+    AnthropicBatches(),
     OpenAIChat(),
     OpenAIResponses(),
     OpenAICompact(),

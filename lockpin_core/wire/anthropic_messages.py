@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
@@ -164,6 +164,11 @@ class _Login:
 
 def _parse(request: Request) -> Parsed:
     body = read_body(request.body)
+    return parse_message(request, body, body.layout(_TOUCHED))
+
+
+def parse_message(request: Request, body: Body, layout: Layout | None = None) -> Parsed:
+    """Read what stands in a body, be it the request's own or a part of it. Raises WireError."""
     members = body.members
     model = _model(request, members)
     streamed = members.get("stream")
@@ -198,7 +203,7 @@ def _parse(request: Request) -> Parsed:
         tools=() if is_attested else found.uses,
         routed=is_routed(members),
         grows=found.grows,
-        layout=body.layout(_TOUCHED),
+        layout=layout,
     )
 
 

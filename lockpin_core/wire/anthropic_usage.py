@@ -240,10 +240,11 @@ class MessageScanner(BodyScanner):
     __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        super().__init__(asked, _read)
+        super().__init__(asked, read_message)
 
 
-def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
+def read_message(found: dict[str, Any], asked: Parsed | None) -> Reading:
+    """Read a message that is whole; `asked`: the request, where it is known."""
     message = _new(asked)
     message.ended = True
     if found.get("type") == "error" or (found.get("error") and "usage" not in found):

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -54,6 +55,15 @@ class Body:
         start, end = self.spans[key]
         return sizes([self.text[start:end]])[1]
 
+    def inner(self, key: str) -> Body:
+        """Give a member as a body of its own in the same text. Raises WireError where it is no object."""
+        value = self.members.get(key)
+        if type(value) is not dict:
+            raise WireError(f"{key} is {shown(value)}; an object is needed")
+        start, end = self.spans[key]
+        _, spans, _ = _read_object(self.text, start, _FAST if end - start <= _FEW_BYTES else _FAST_STEPS)
+        return Body(self.text, value, spans, 0)
+
     def layout(self, keys: Collection[str] | None = None) -> Layout:
         """Say where members stand in the body's bytes; `keys` None: every member."""
         spans = self.spans if keys is None else {key: self.spans[key] for key in keys if key in self.spans}
@@ -66,24 +76,90 @@ class Body:
 
 def read_body(body: bytes) -> Body:
     """Read a request body. Raises WireError where it is not exactly one unambiguous JSON object in UTF-8."""
+    text = _text_of(body)
+    with _faults_named():
+        members, spans, end = _read_object(text, _skip(text, 0), _strict(body))
+    _check_end(text, end)
+    return Body(text, members, spans, len(body))
+
+
+def read_items(body: bytes, key: str) -> Iterator[Body]:
+    """Read the objects of the list that is a body's one member, as strictly as `read_body`, one after the other.
+
+    Each is a body of its own in the text of the whole, so that no more of a very long one is kept as values.
+    """
+    text, decoder = _text_of(body), _strict(body)
+    with _faults_named():
+        at = _open_list(text, key, decoder)
+        is_last = text[at : at + 1] == "]"
+        while not is_last:
+            start = at
+            members, spans, at = _read_object(text, start, decoder, f"a member of {key} is no object")
+            yield Body(text, members, spans, 0)
+            at = _skip(text, at)
+            is_last = text[at : at + 1] == "]"
+            if not is_last:
+                at = _past(text, at, ",")
+        at = _skip(text, at + 1)
+        if text[at : at + 1] == ",":
+            _refuse_member(_read_key(text, _skip(text, at + 1), decoder)[0], key)
+        at = _past(text, at, "}")
+    _check_end(text, at)
+
+
+def _open_list(text: str, key: str, decoder: json.JSONDecoder) -> int:
+    """Give the place of the first member of a body's one list, or of the list's end."""
+    at = _skip(text, 0)
+    if text[at : at + 1] != "{":
+        raise WireError("the body is no JSON object")
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "}":
+        raise WireError(f"{key} is null; a list is needed")
+    name, at = _read_key(text, at, decoder)
+    if name != key:
+        _refuse_member(name)
+    if text[at : at + 1] != "[":
+        raise WireError(f"{key} is {shown(decoder.raw_decode(text, at)[0])}; a list is needed")
+    return _skip(text, at + 1)
+
+
+def _refuse_member(name: str, known: str | None = None) -> NoReturn:
+    if name == known:
+        _refuse_duplicate(name)
+    words = f"field {shown_name(name)} of the request is not known, so its cost cannot be bounded"
+    raise WireError(words, "unpriced_tool")
+
+
+def _text_of(body: bytes) -> str:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise WireError(f"the body is not UTF-8: byte {error.start} is not; send it as UTF-8") from None
     if text.startswith("\ufeff"):
         raise WireError("the body starts with a byte order mark; plain UTF-8 is allowed")
+    return text
+
+
+def _strict(body: bytes) -> json.JSONDecoder:
+    return _STRICT if len(body) <= _FEW_BYTES else _STRICT_STEPS
+
+
+@contextmanager
+def _faults_named() -> Iterator[None]:
+    """Turn what the JSON reader raises into a WireError."""
     try:
-        decoder = _STRICT if len(body) <= _FEW_BYTES else _STRICT_STEPS
-        members, spans, end = _read_object(text, _skip(text, 0), decoder)
+        yield
     except RecursionError:
         raise WireError("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise WireError(f"the body is no JSON: {error.msg} at character {error.pos}") from None
     except ValueError:  # an integer of more digits than Python reads
         raise WireError("the body has a number that is too large") from None
+
+
+def _check_end(text: str, end: int) -> None:
     if _skip(text, end) != len(text):
         raise WireError(f"the body goes on after its JSON object, at character {end}")
-    return Body(text, members, spans, len(body))
 
 
 def read_known(body: bytes) -> Body:
@@ -200,11 +276,11 @@ def json_text(value: object, *, escaped: bool = False) -> str:
 
 
 def _read_object(
-    text: str, at: int, decoder: json.JSONDecoder
+    text: str, at: int, decoder: json.JSONDecoder, otherwise: str = "the body is no JSON object"
 ) -> tuple[dict[str, object], dict[str, tuple[int, int]], int]:
     """Read an object member by member, keeping where each value stands; the values themselves go through C."""
     if text[at : at + 1] != "{":
-        raise WireError("the body is no JSON object")
+        raise WireError(otherwise)
     members: dict[str, object] = {}
     spans: dict[str, tuple[int, int]] = {}
     at = _skip(text, at + 1)
@@ -219,9 +295,7 @@ def _read_object(
         at = _skip(text, end)
         if text[at : at + 1] == "}":
             return members, spans, at + 1
-        if text[at : at + 1] != ",":
-            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-        at = _skip(text, at + 1)
+        at = _past(text, at, ",")
 
 
 def _byte_places(text: str, size: int, places: Iterable[int]) -> dict[int, int]:
@@ -244,6 +318,12 @@ def _read_key(text: str, at: int, decoder: json.JSONDecoder) -> tuple[str, int]:
     if text[at : at + 1] != ":":
         raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
     return str(key), _skip(text, at + 1)
+
+
+def _past(text: str, at: int, mark: str) -> int:
+    if text[at : at + 1] != mark:
+        raise json.JSONDecodeError(f"Expecting '{mark}' delimiter", text, at)
+    return _skip(text, at + 1)
 
 
 def _skip(text: str, at: int) -> int:

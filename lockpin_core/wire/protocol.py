@@ -57,7 +57,8 @@ class Wire(Protocol):
 
     error_shape: ClassVar[str] = "openai"  # whose error bodies its refusals look like
     reads_headers: ClassVar[frozenset[str]] = frozenset()  # of those that change a cost, the ones that `parse` reads
-    links: ClassVar[bool] = False  # a later call may name its replies by their id, and bring in what they hold
+    links: ClassVar[bool] = False  # a later call may name its replies by their id: for what they hold, or for usage
+    held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
     lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 
     @property
@@ -110,6 +111,10 @@ class Wire(Protocol):
 
         Tool schemas are left out, as in `Content.text_bytes`. Raises WireError as `parse` does.
         """
+        return None
+
+    def polled_id(self, path: str) -> str | None:
+        """Give the provider's id that a poll's path names, where its reply names none; None: it names one."""
         return None
 
     def same_call(self, request: Request) -> bytes:

@@ -167,6 +167,7 @@ allow_uncapped: ["API.openai.com/v1/Videos*"]
 upstreams: {"API.openai.com.": "http://127.0.0.1:9999", api.anthropic.com: "https://[::1]"}
 fit: {output: false, output_max: 500, floor: 100}
 queue: {wait: 0s}
+hold_for: {background: 1h, batch: 29d}
 charge_failed: false
 max_request_mb: 8
 drain: 10s
@@ -188,6 +189,7 @@ budgets:
     assert config.fit == Fit(False, 500, 100)
     assert (config.queue_wait_ms, config.charge_failed, config.max_request_mb) == (0, False, 8)
     assert config.drain_ms == 10_000
+    assert (config.hold_for_ms, config.hold_for_batch_ms) == (3_600_000, 29 * 86_400_000)
     assert [budget.window for budget in config.budgets] == [
         Window("week", "Europe/Berlin", 360),
         Window("rolling", "Europe/Berlin", period_ms=172_800_000),
@@ -345,7 +347,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "loop: {repeats: 3}",
         "retry: {attempts: 3}",
         "retry: {base: 1s}",
-        "holdFor: {batch: 1h}",
         "include: [gateway.yaml]",
         "allow_hosts: [example.com]",
         "alerts: ['mailto://me']",

@@ -61,7 +61,7 @@ texts_drawn = st.sampled_from(sorted(TEXTS)).map(TEXTS.__getitem__) | st.text(ma
 
 KINDS = {
     "any": tuple(BODIES),
-    "settable": tuple(body for body in BODIES if body.wire not in (*OUTPUTLESS, "openai_compact")),
+    "settable": tuple(body for body in BODIES if body.wire not in (*OUTPUTLESS, "openai_compact", "anthropic_batches")),
     "with tools": tuple(body for body in BODIES if body.uses),
     "countable": tuple(
         body for body in BODIES if body.wire.startswith("openai_") and not body.hides and body.limit is not None
@@ -79,7 +79,9 @@ def asking(draw: st.DrawFn, kind: str = "any") -> Asked:
     name, other = draw(st.sampled_from(models)), draw(st.sampled_from(models))
     name = KNOWN[body.wire][1] if known else name
     word = draw(st.sampled_from([None, None, "auto", "default", "priority", "flex"]))
-    field = {"gemini": "serviceTier", "gemini_embed": None, "code_assist": None}.get(body.wire, "service_tier")
+    field = {"gemini": "serviceTier", "gemini_embed": None, "code_assist": None, "anthropic_batches": None}.get(
+        body.wire, "service_tier"
+    )
     more = {field: word} if word and field and field not in body.told else {}
     text, host = draw(texts_drawn), draw(st.integers(0, 8))
     try:

@@ -169,7 +169,7 @@ def test_http_1_0_is_metered(rig):
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/realtime/client_secrets", "/v1/complete", "/v1/messages/batches", "/v2/messages", "/v1/messages/x", "/"],
+    ["/v1/realtime/client_secrets", "/v1/complete", "/v1/messages/batches/x", "/v2/messages", "/v1/messages/x", "/"],
 )
 def test_a03_a15_a16_an_unknown_post_is_refused(rig, path):
     origin, _ = rig

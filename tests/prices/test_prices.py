@@ -389,3 +389,21 @@ def test_a_factor_rounds_up_to_the_picodollar():
 
     assert price(model, {I: 1}, Terms(geo="us"), AT) == 2
     assert price(model, {I: 10}, Terms(geo="us"), AT) == 11
+
+
+def test_what_is_sent_as_a_batch_is_held_at_the_price_of_a_batch_alone():
+    """A provider may serve a request of any other tier as a standard one; a batch it bills as one."""
+    model = own({"input": "2", "output": "10", "tiers": {"batch": {"x": "0.5"}}})
+
+    assert most(model, ceiling(1_000, 100), Terms("batch")) == "0.003"
+    assert most(model, ceiling(1_000, 100), Terms("batch"), batched=True) == "0.0015"
+
+
+def test_without_a_price_for_batches_there_is_none():
+    bare = {"input": "2", "output": "10", "tiers": {"flex": {"x": "0.5"}}}
+    later = {"prices": [{"input": "2", "output": "10", "tiers": {"batch": {"x": "0.5"}}},
+                        {"from": str((AT + timedelta(hours=3)).date() + timedelta(days=1)), "input": "2", "output": "10"}]}  # fmt: skip
+
+    for entry, until in ((bare, None), (later, AT + timedelta(days=2))):
+        with pytest.raises(UnpricedError, match="no price for batches"):
+            most(own(entry), ceiling(1_000, 100), Terms("batch"), batched=True, until=until)

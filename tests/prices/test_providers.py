@@ -189,6 +189,7 @@ def test_vendors_without_a_wire_are_unknown_and_never_a_tunnel():
 WIRES = {
     *("openai_chat", "openai_responses", "openai_embeddings", "openai_completions", "openai_compact"),
     "compatible_completions",
+    "anthropic_batches",
     *("anthropic_messages", "gemini", "gemini_embed", "code_assist"),
 }
 UNMETERED = {"github_models"}  # retired
@@ -354,7 +355,7 @@ def test_no_spelling_of_a_metered_path_escapes(path):
         "/v1/messages%0a",
         "/v1/messages%7f",
         "/v1/messages%20",
-        "/v1/messages/batches",
+        "/v1/messages/batches/x",
         "/v1/complete",
         "/v1/messages/count_tokens/",
         "//v1/messages/count_tokens",

@@ -41,6 +41,7 @@ DONE = Outcome(Ending.DONE, 200)
 OUTPUTLESS = ("openai_embeddings", "gemini_embed")
 KNOWN = {  # a model of each wire, of which everything is known
     "anthropic_messages": ("anthropic", "claude-opus-5-5"),
+    "anthropic_batches": ("anthropic", "claude-opus-5-5"),
     "gemini": ("gemini", "gemini-2.5-flash"),
     "code_assist": ("code_assist", "gemini-2.5-flash"),
     "gemini_embed": ("gemini", "gemini-embedding-2"),
@@ -135,6 +136,7 @@ def true_tokens(body: Body, told: Mapping, model: Model) -> int:
         (inner[name] for name in ("messages", "contents", "input", "prompt") if isinstance(inner.get(name), list)), []
     )
     around = 8 + 5 * len(messages) + (600 if "tools" in inner and body.wire == "anthropic_messages" else 0)
+    around += sum(20 + 600 * ("tools" in one["params"]) for one in inner.get("requests", []) if "params" in one)
     size = around + ids(told) + sum(tokens_of(text, model.tokenizer) for text in shown(told))
     window = model.context_tokens
     if body.hides or (body.images and model.image_tokens is None):
@@ -271,6 +273,8 @@ def written(model: Model, limit: int | None) -> int:
 
 def statable(provider: str, asked: str | None) -> list[str | None]:
     """List the service tiers that a reply may state where the request said this."""
+    if asked == "batch":
+        return ["batch"]
     tree = pricebook.file_of(provider)
     names = tree.get("tier_names", {})
     plain = [None, "standard", *(word for word, name in names.items() if name == "standard")]
@@ -280,9 +284,10 @@ def statable(provider: str, asked: str | None) -> list[str | None]:
 
 def geos(asked: Asked) -> list[str | None]:
     """List the regions that a reply may state: where the request names none the workspace's, or where the host is."""
-    if asked.body.wire != "anthropic_messages" or "claude" not in asked.model.id:
+    if not asked.body.wire.startswith("anthropic_") or "claude" not in asked.model.id:
         return [None]
-    if named := asked.told.get("inference_geo"):
+    first = asked.told["requests"][0]["params"] if "requests" in asked.told else asked.told
+    if named := first.get("inference_geo"):
         return [named]
     provider = asked.found.incoming.provider
     regional = provider.geo_of(asked.call.host) not in (None, "global")
@@ -339,7 +344,9 @@ def reading_of(asked: Asked, most: Bill, chooser: Worst | Drawn) -> Reading:
         for prompt, output in most.others
         if asked.other is not None
     ]
-    tier = chooser.pick(statable(provider, told.get("service_tier") or told.get("serviceTier")))
+    is_batch = asked.body.wire == "anthropic_batches"
+    said = "batch" if is_batch else told.get("service_tier") or told.get("serviceTier")
+    tier = chooser.pick(statable(provider, said))
     speed = chooser.pick(["fast", "standard", None]) if told.get("speed") == "fast" else None
     geo = chooser.pick(geos(asked)[::-1])
     name = chooser.pick([None, asked.found.parsed.model])

@@ -403,6 +403,28 @@ COMPLETIONS = [
 ]
 COMPLETED = [Body(b.name, wire, b.told, b.limit, b.choices, prompts=b.prompts) for b in COMPLETIONS for wire in
              ("openai_completions", "compatible_completions")]  # fmt: skip
+BATCHES = [
+    Body(
+        "a batch",
+        "anthropic_batches",
+        {
+            "requests": [
+                {
+                    "custom_id": name,
+                    "params": {
+                        "model": "MODEL",
+                        "max_tokens": 50,
+                        "inference_geo": "us",
+                        "messages": [{"role": "user", "content": TEXT}],
+                    },
+                }
+                for name in ("a", "b", "c")
+            ]
+        },
+        50,
+        writes=3,
+    ),
+]
 EMBEDDED = [
     Body("a text", "openai_embeddings", {"model": "MODEL", "input": TEXT}, 0),
     Body("texts", "openai_embeddings", {"model": "MODEL", "input": [TEXT, "x", TEXT], "dimensions": 256}, 0, prompts=3),
@@ -417,4 +439,4 @@ EMBEDDED = [
 ]
 
 
-WRITTEN = [*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *EMBEDDED]
+WRITTEN = [*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *BATCHES, *EMBEDDED]

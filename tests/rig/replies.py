@@ -37,6 +37,7 @@ CONFIG = Config(None, Path("nowhere"))
 GEMINI = "gemini-3.8-flash"
 PLACES: Mapping[str, tuple[str, str, str]] = {  # folder → provider, path, model of the request
     "anthropic_messages": ("anthropic", "/v1/messages", "claude-sonnet-5-5"),
+    "anthropic_batches": ("anthropic", "/v1/messages/batches", "claude-haiku-5-5"),
     "openai_chat": ("openai", "/v1/chat/completions", "gpt-5.4"),
     "openai_responses": ("openai", "/v1/responses", "gpt-6.1-sol"),
     "openai_completions": ("openai", "/v1/completions", "gpt-3.5-turbo-instruct"),
@@ -184,7 +185,7 @@ class Sample:
 
 def units(usage: dict, folder: str) -> dict[str, int]:
     """Bring a sample's units to the names of the price files; images and sound inside the input stay there."""
-    inside = folder in ("anthropic_messages",)
+    inside = folder in ("anthropic_messages", "anthropic_batches")
     found = {unit.removesuffix("_uncached"): usage.get(unit, 0) for unit in UNITS}
     if inside or folder in ("gemini", "gemini_embed", "code_assist"):
         apart = {} if inside else {unit: found[unit] for unit in ("audio_in", "image_in")}
@@ -228,7 +229,9 @@ class Asked:
         return self.found.parsed
 
     def reading(self, sample: Sample, body: bytes | None = None) -> Reading:
-        scanner = self.wire.scanner(streamed=sample.streamed, asked=self.parsed)
+        # Results are read by a poll, which does not know the request.
+        asked = None if sample.path.suffix == ".jsonl" else self.parsed
+        scanner = self.wire.scanner(streamed=sample.streamed, asked=asked)
         scanner.feed(sample.body if body is None else body)
         return scanner.result()
 
@@ -244,6 +247,10 @@ def request_body(sample: Sample) -> dict:
     match sample.folder:
         case "anthropic_messages":
             return {"model": sample.model, "max_tokens": LIMIT, "messages": messages, **stream, **more}
+        case "anthropic_batches":
+            one = {"model": sample.model, "max_tokens": LIMIT, "messages": messages}
+            names = range(sum(sample.meta["counts"].values()))
+            return {"requests": [{"custom_id": f"r{name}", "params": one} for name in names]}
         case "openai_chat":
             return {"model": sample.model, "max_completion_tokens": LIMIT, "messages": messages, **stream, **more}
         case "openai_responses":

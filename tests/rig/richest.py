@@ -24,8 +24,7 @@ def contract() -> ModuleType:
 
 def _rich(wire: str, limit: int | None, **facts: object) -> Body:
     told = json.loads(json.dumps(contract().RICH[wire]).replace('"models/m"', '"models/MODEL"'))
-    if told.get("model") == "m":
-        told["model"] = "MODEL"
+    told = json.loads(json.dumps(told).replace('"model": "m"', '"model": "MODEL"'))
     return Body("rich", wire, told, limit, **facts)
 
 
@@ -49,6 +48,9 @@ def rich_bodies() -> list[Body]:
             cached=MARKED_1H,
             fees={"web_search": 2 * 2, "code_session": 1},  # the fallback searches again
             others=hops,
+        ),
+        _rich(  # two requests, and one of them searches twice
+            "anthropic_batches", 9, reads=1 + 2, writes=1 + (1 + 2), images=1, cached=MARKED_1H, fees={"web_search": 2}
         ),
         _rich("openai_completions", 9, **completed),
         _rich("compatible_completions", 9, **completed),

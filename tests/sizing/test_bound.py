@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockpin_core.call import Content, Image, Parsed
+from lockpin_core.call import Ceiling, Content, Image, Parsed
 from lockpin_core.prices import PriceTable, shipped_dir
-from lockpin_core.sizing.bound import ceiling, output_bound, prompt_bound
+from lockpin_core.sizing.bound import ceiling, output_bound, prompt_bound, together
 from lockpin_core.usage import Unit
 
 
@@ -129,3 +129,19 @@ def test_a_larger_body_never_has_a_smaller_bound(size, more, tokenizer):
     large = prompt_bound(content(text_bytes=size + more, nfc_bytes=size + more), facts)
 
     assert small <= large
+
+
+def test_requests_of_one_call_are_bounded_by_their_sum_in_all_their_units():
+    first = Ceiling(10, 3, frozenset({Unit.INPUT}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 2})
+    second = Ceiling(
+        5, 4, frozenset({Unit.CACHE_WRITE_1H}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 1, Unit.REQUEST: 7}
+    )
+
+    assert together([first, second]) == Ceiling(
+        15,
+        7,
+        frozenset({Unit.INPUT, Unit.CACHE_WRITE_1H}),
+        frozenset({Unit.OUTPUT}),
+        {Unit.WEB_SEARCH: 3, Unit.REQUEST: 7},
+        requests=2,
+    )

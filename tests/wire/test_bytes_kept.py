@@ -265,6 +265,8 @@ def test_a_price_cap_is_put_among_what_the_client_says_of_hosts(said: dict | Non
 )
 def test_a_member_that_is_there_twice_in_whatever_spelling_is_a_bad_request(wire: Wire, twice: str):
     raw = ('{"model": "m", "contents": [], "input": "x", "prompt": "x", ' + twice + "}").encode()
+    if wire.name == "anthropic_batches":
+        raw = b'{"requests": [{"custom_id": "a", "params": %b}]}' % raw
 
     with pytest.raises(WireError, match="twice in one object") as refused:
         wire.parse(request(raw))

@@ -255,10 +255,37 @@ RICH["openai_responses"] = {
     ],
 }
 RICH["openai_compact"] = RICH["openai_responses"]
+RICH["anthropic_batches"] = {
+    "requests": [
+        {
+            "custom_id": "a",
+            "params": {
+                "model": "m",
+                "max_tokens": 9,
+                "system": [TEXT_PART],
+                "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                "thinking": {"type": "disabled"},
+                "messages": [{"role": "user", "content": [TEXT_PART, IMAGE]}],
+            },
+        },
+        {
+            "custom_id": "b",
+            "params": {
+                "model": "m",
+                "max_tokens": 9,
+                "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}],
+                "messages": [{"role": "user", "content": [TEXT_PART]}],
+            },
+        },
+    ]
+}
 # A small request of each format that has no `messages`, and the only member of it that a rewrite may touch.
 PLAIN: dict[str, dict] = {
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "é\u2028"}]}]},
     "code_assist": {"request": {"contents": [{"role": "user", "parts": [{"text": "é\u2028"}]}]}},
+}
+PLAIN["anthropic_batches"] = {
+    "requests": [{"custom_id": "a", "params": {"model": "m", "max_tokens": 5, "messages": []}}]
 }
 PLAIN["openai_responses"] = PLAIN["openai_compact"] = {"input": [{"role": "user", "content": "é\u2028"}]}
 TOUCHED = {
@@ -269,7 +296,12 @@ TOUCHED = {
 STREAMED_BY_PATH = ("gemini", "code_assist")
 LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"}
 SAME_DATA = {"compatible_completions": "openai_completions", "openai_compact": "openai_responses"}
-WITHOUT_OUTPUT = ("openai_embeddings", "gemini_embed", "openai_compact")  # or without a limit for it
+WITHOUT_OUTPUT = (
+    "openai_embeddings",
+    "gemini_embed",
+    "openai_compact",
+    "anthropic_batches",
+)  # or without a limit for it
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 

@@ -27,6 +27,7 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TURNS = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
 ASKED = {
     "anthropic_messages": CHAT | {"max_tokens": 99},
+    "anthropic_batches": {"requests": [{"custom_id": "a", "params": CHAT | {"max_tokens": 99}}]},
     "openai_responses": {"model": "m", "input": "hi"},
     "openai_completions": {"model": "m", "prompt": "hi"},
     "compatible_completions": {"model": "m", "prompt": "hi"},
@@ -40,7 +41,9 @@ ASKED = {
 def samples(wire: Wire) -> list[bytes]:
     """Give all that was recorded of a wire."""
     folders = [DATA / name for name in FOLDERS.get(wire.name, (wire.name,))]
-    paths = sorted(path for folder in folders for path in folder.glob("*") if path.suffix in (".sse", ".json"))
+    paths = sorted(
+        path for folder in folders for path in folder.glob("*") if path.suffix in (".sse", ".json", ".jsonl")
+    )
     bodies = [path.read_bytes() for path in paths if ".expect" not in path.name]
     arrays = [as_array(body) for body in bodies if b"usageMetadata" in body and b"data:" in body]
     return [*bodies, *arrays]
@@ -55,7 +58,8 @@ def asked_of(wire: Wire, *, streamed: bool) -> Parsed | None:
     if body is None:
         return None
     path = "/v1beta/models/m:streamGenerateContent" if streamed else "/v1beta/models/m:generateContent"
-    says = {} if "compact" in wire.name or wire.name in ("gemini", "code_assist") else {"stream": streamed}
+    is_plain = "compact" in wire.name or wire.name in ("gemini", "code_assist", "anthropic_batches")
+    says = {} if is_plain else {"stream": streamed}
     return wire.parse(Request("POST", "h", path, {}, json.dumps(body | says).encode(), "m"))
 
 

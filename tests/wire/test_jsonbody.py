@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from lockpin_core.call import Request
 from lockpin_core.errors import WireError
-from lockpin_core.wire.jsonbody import _unique, digest, model_name, plain_word, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import (
+    _unique,
+    digest,
+    model_name,
+    plain_word,
+    read_body,
+    read_items,
+    shown,
+    shown_name,
+    whole,
+)
 
 MALFORMED = {
     "empty": b"",
@@ -260,3 +270,61 @@ def test_digest_leaves_a_limit_out_where_settings_stand():
 def test_digest_does_not_confuse_where_one_member_ends():
     assert digested('{"a": "x", "b": "y"}') != digested('{"a": "x\\",b:1:y"}')
     assert digested("no json") != digested("no json either")
+
+
+def items(raw: bytes, key: str = "all") -> list[dict]:
+    return [dict(item.members) for item in read_items(raw, key)]
+
+
+def test_the_members_of_one_long_list_are_read_one_after_the_other():
+    assert items(b' { "all" : [ {"a": 1} ,{"b": [2]}\n] } ') == [{"a": 1}, {"b": [2]}]
+    assert items(b'{"all": []}') == []
+    first = next(read_items(b'{"all": [{"a": 1}, nonsense', "all"))
+    assert first.members == {"a": 1}
+
+
+def test_a_member_of_a_list_knows_where_its_own_members_stand():
+    raw = '{"all": [{"é": 1}, {"a": {"b": 1.50, "c": "grüße"}}]}'.encode()
+    _, item = read_items(raw, "all")
+
+    inner = item.inner("a")
+
+    assert (inner.members["c"], inner.size("b"), inner.size("c")) == ("grüße", 4, len('"grüße"'.encode()))
+    assert inner.members["b"].text == "1.50"
+    for key, words in (("c", "c is a string"), ("d", "d is null")):
+        with pytest.raises(WireError, match=f"{words}; an object is needed"):
+            inner.inner(key)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"[]", "no JSON object"),
+        (b"{}", "all is null; a list is needed"),
+        (b'{"all": 3}', "all is 3; a list is needed"),
+        (b'{"all": [3]}', "a member of all is no object"),
+        (b'{"all": [{}', "no JSON"),
+        (b'{"all": [{} {}]}', "no JSON"),
+        (b'{"all": [{},]}', "a member of all is no object"),
+        (b'{"all": []', "no JSON"),
+        (b'{"all": []} x', "goes on after"),
+        (b'{"all": [], "all": []}', "twice in one object"),
+        (b'{"all": [{"a": {"b": 1, "b": 2}}]}', "twice in one object"),
+        (b'{"all": [{"a": 1e999}]}', "too large"),
+        (b'{"all": [{"a": NaN}]}', "NaN"),
+        (b'{"all": [{"a": ' + b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_list_is_read_as_strictly_as_a_body(raw: bytes, words: str):
+    with pytest.raises(WireError, match=words) as refused:
+        items(raw)
+
+    assert refused.value.code == "bad_request"
+
+
+@pytest.mark.parametrize("raw", [b'{"more": 1, "all": []}', b'{"all": [], "more": 1}'])
+def test_what_stands_beside_the_list_is_refused_by_name(raw: bytes):
+    with pytest.raises(WireError, match='"more"') as refused:
+        items(raw)
+
+    assert refused.value.code == "unpriced_tool"
