@@ -7,7 +7,6 @@ stay for old receipts: what is taken begins on the day it was taken. Nothing get
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lockpin_core.errors import PriceError
+from lockpin_core.price_bands import WORDS, Flat, in_words, rising
 from lockpin_core.price_entry import read_entry
 from lockpin_core.price_merge import UNREADABLE, Overlay, merged
 from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed, per_million
@@ -27,14 +27,11 @@ from lockpin_core.prices import shipped_dir
 from lockpin_core.provider_files import read_yaml
 
 type Kind = Literal["dearer", "cheaper", "new", "gone", "unreadable"]
-type Flat = dict[str, str]  # a price or fact in words ("priority input above 272000") → its value
 
 _LONGEST = 160  # characters of a fault that are shown
 _FACTS = ("context_tokens", "max_output_tokens", "image_tokens")
 _GROUPS = ("geo", "speeds", "fees")
 _LIFETIMES = {"5m", "30m", "1h", "12h"}
-_WORDS = re.compile(r"(?:(?P<tier>\S+) )?(?P<unit>\S+)(?: (?P<op>above|from) (?P<tokens>\d+))?")
-_BAND = re.compile(r" (?:above|from) \d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +283,10 @@ def _facts(tree: Tree) -> Flat:
 def _flat(block: Tree) -> Flat:
     """Write a block of prices as words and values; a tier that is a factor is written out."""
     standard = dict(_sheet(block))
-    flat = {_words(None, cell): price for cell, price in standard.items()}
+    flat = {in_words(None, *cell): price for cell, price in standard.items()}
     for tier, tree in block.get("tiers", {}).items():
         cells = _times(standard, Decimal(tree["x"])) if "x" in tree else dict(_sheet(tree))
-        flat |= {_words(tier, cell): price for cell, price in cells.items()}
+        flat |= {in_words(tier, *cell): price for cell, price in cells.items()}
     return flat
 
 
@@ -312,11 +309,6 @@ def _sheet(tree: Tree, band: str = "") -> Iterator[tuple[tuple[str, str], str]]:
             yield (unit, band), value
 
 
-def _words(tier: str | None, cell: tuple[str, str]) -> str:
-    unit, band = cell
-    return " ".join(filter(None, (tier, unit, band)))
-
-
 def _entry(update: Update, *, lower: bool) -> Tree:
     """Make the entry that is written: the new one, or the old one with what may be taken of the new."""
     assert update.new is not None, "what is gone is not written"
@@ -337,7 +329,8 @@ def _blocks(update: Update, *, lower: bool) -> list[Tree]:
     blocks: list[Tree] = [b for b in update.old["prices"] if b.get("from", "") < update.day.isoformat()]
     current = _flat(blocks[-1]) if blocks else {}
     for start in _starts(update):
-        then = _taken(update, _in_force(update.old, start), _in_force(update.new, start), lower=lower)
+        before, after = _in_force(update.old, start), _in_force(update.new, start)
+        then = rising(_taken(update, before, after, lower=lower), () if lower else (before, after))
         if then != current:
             blocks.append(_unflat(then, start))
             current = then
@@ -355,16 +348,12 @@ def _taken(update: Update, before: Flat, after: Flat, *, lower: bool) -> Flat:
             found[what] = _moved(before, what, after)
         elif not lower and Decimal(new) < Decimal(before[what]):
             found[what] = before[what]
-    for what in found:  # no band is cheaper than the base, of whichever side either is
-        base = found.get(_BAND.sub("", what), "0")
-        if Decimal(found[what]) < Decimal(base):
-            found[what] = base
     return found
 
 
 def _moved(before: Flat, what: str, after: Flat) -> str:
     """Give a tier's or band's value that the new side leaves out: as much dearer as the unit's standard price got."""
-    match = _WORDS.fullmatch(what)
+    match = WORDS.fullmatch(what)
     unit = match["unit"] if match is not None else what
     if unit not in before or unit not in after or Decimal(after[unit]) <= Decimal(before[unit]):
         return before[what]
@@ -387,7 +376,7 @@ def _unflat(flat: Flat, start: date) -> Tree:
     """Write words and values as a block of prices."""
     tree: Tree = {"from": start.isoformat()}
     for words, value in flat.items():
-        match = _WORDS.fullmatch(words)
+        match = WORDS.fullmatch(words)
         assert match is not None, words
         home = tree if match["tier"] is None else tree.setdefault("tiers", {}).setdefault(match["tier"], {})
         if match["op"] is not None:
@@ -402,9 +391,9 @@ def _unflat(flat: Flat, start: date) -> Tree:
 def _row(home: Tree, tokens: str, op: str) -> Tree:
     """Find or make a band's row, in order of its tokens."""
     rows: list[Tree] = home.setdefault("above", [])
-    row = next((each for each in rows if each["tokens"] == tokens), None)
+    row = next((each for each in rows if (each["tokens"], each["op"]) == (tokens, op)), None)
     if row is None:
         row = {"tokens": tokens, "op": op}
         rows.append(row)
-        rows.sort(key=lambda each: int(each["tokens"]))
+        rows.sort(key=lambda each: int(each["tokens"]) + (each["op"] == "gt"))
     return row
