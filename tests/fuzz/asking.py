@@ -195,6 +195,9 @@ def _cached(wire: str, told: Mapping) -> tuple[str, ...]:
     )
 
 
+UNMARKED = ("input", "arguments", "args", "parameters", "input_schema")  # what a tool is given, or how it must look
+
+
 def _marks(tree: object) -> Iterator[Mapping]:
     """Walk the marks for the cache that stand where blocks have them."""
     left = [tree]
@@ -204,6 +207,6 @@ def _marks(tree: object) -> Iterator[Mapping]:
             mark = one.get("cache_control")
             if isinstance(mark, dict) and mark.get("type") == "ephemeral":
                 yield mark
-            left += [item for name, item in one.items() if name not in ("input", "arguments", "args", "parameters")]
+            left += [item for name, item in one.items() if name not in UNMARKED]
         elif isinstance(one, list):
             left += one

@@ -60,7 +60,7 @@ def _version(found: Priced, choices: Choices) -> tuple[Priced, Call]:
         found = found.with_tool_limit(1 + choices.number() % (calls - 1))
     if found.is_capped and found.parsed.output_settable and choices.flag():
         most = found.call(limit).output_limit
-        if most is not None:
+        if most is not None and most >= found.wire.min_output:  # a limit is never set above what was asked for
             limit = max(found.wire.min_output, min(most, 1 + choices.number() * 37))
     return found, found.call(limit)
 
