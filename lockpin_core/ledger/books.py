@@ -35,7 +35,6 @@ from lockpin_core.ledger.turns import (
     Stands,
     Ticket,
     Waiter,
-    is_lowered,
     make_ticket,
     moved,
     protected,
@@ -43,6 +42,7 @@ from lockpin_core.ledger.turns import (
     sizes_left,
     sizes_of,
     stands,
+    try_in_turn,
     with_waiters,
 )
 from lockpin_core.ledger.waiting import NEVER, Answer
@@ -83,14 +83,15 @@ class Books(Frame):
             self.serve()
             mine = self.room.own.get(call.id)
             ahead = NOTHING if out_of_turn else self._ahead(mine)
+        sizes = sizes_of(call, wait)
         if wait is None:
             answer = self._try(call, rules, smaller, ahead)
         else:
-            answer = self._try_in_turn(call, rules, smaller, sizes_of(call, wait), ahead)
+            answer = try_in_turn(lambda lower: self._try(call, rules, lower, ahead), call, smaller, sizes)
         if not isinstance(answer, Held) and (again := self._held_again(call)) is not None:
             return again
         if wait is not None and isinstance(answer, Short):
-            if sizes := sizes_left(answer, sizes_of(call, wait)):
+            if sizes := sizes_left(answer, sizes):
                 return mine or self._let_wait(call, rules, smaller, wait, sizes, stands(answer, sizes[0], ahead))
             if smaller is not None:
                 answer = self._try(call, rules, smaller, NOTHING)
@@ -129,7 +130,11 @@ class Books(Frame):
             return
         call, room, waited = waiter.call, self.room, self.at - waiter.ticket.since
         is_over = self.at >= waiter.ticket.until or self.room.ticks() >= waiter.deadline_s
-        answer = self._try_in_turn(call, waiter.rules, waiter.smaller, waiter.sizes, ahead, waited)
+
+        def attempt(lower: Smaller | None) -> Answer:
+            return self._try(call, waiter.rules, lower, ahead, waited)
+
+        answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)
         if isinstance(answer, Short):
             if not is_over and (sizes := sizes_left(answer, waiter.sizes)):
                 room.enter(moved(waiter, sizes, stands(answer, sizes[0], ahead)))
@@ -173,16 +178,6 @@ class Books(Frame):
         terms = self.terms(ticket.task)
         amounts = (ticket.usd, ticket.tokens)
         return all(self.balances.fits(name, terms, *amounts, ahead.get(name, (0, 0))) for name in ticket.accounts)
-
-    def _try_in_turn(
-        self, call: Call, rules: Rules, smaller: Smaller | None, sizes: tuple[Quote, ...], ahead: Amounts,
-        waited: int = 0,
-    ) -> Answer:  # fmt: skip
-        """Try a call that may wait for room for these sizes; a smaller version only where the whole cannot fit."""
-        answer = self._try(call, rules, None, ahead, waited)
-        if isinstance(answer, Short) and is_lowered(call, sizes_left(answer, sizes)):
-            return self._try(call, rules, smaller, ahead, waited)
-        return answer
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         """Hold a call, or a smaller version of it, where it fits with what is set aside for those ahead of it.

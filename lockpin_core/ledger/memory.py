@@ -18,7 +18,8 @@ from lockpin_core.ledger.admin import canonical_reason, canonical_task, refuse_t
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs, done, stored
+from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs, stored
+from lockpin_core.ledger.memory_waiting import done
 from lockpin_core.ledger.protocol import (
     CallNote,
     Closed,

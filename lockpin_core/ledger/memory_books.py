@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
-from lockpin_core.call import Call, Charge, Payers, Quote, Void
+from lockpin_core.call import Call, Charge, Payers, Void
 from lockpin_core.clock import Clock, micros
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.accounts import (
@@ -26,7 +26,7 @@ from lockpin_core.ledger.accounts import (
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn
+from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn, done
 from lockpin_core.ledger.protocol import (
     Closed,
     Held,
@@ -43,12 +43,12 @@ from lockpin_core.ledger.turns import (
     NOTHING,
     Amounts,
     Waiter,
-    is_lowered,
     make_ticket,
     moved,
     sizes_left,
     sizes_of,
     stands,
+    try_in_turn,
     with_waiters,
 )
 from lockpin_core.ledger.upstream import MemoryLinks
@@ -80,6 +80,10 @@ class _Account:
     told: tuple[str, ...] = ()
     counted: set[str] = field(default_factory=set)  # calls that are on it, or were before it was reset
     forgotten: set[str] = field(default_factory=set)  # those of before
+
+    def ends(self) -> list[int]:
+        """Say when it stands otherwise by time alone."""
+        return [*self.balance.steps, *(() if self.seat.span.end is None else (micros(self.seat.span.end),))]
 
 
 @dataclass(slots=True)
@@ -148,9 +152,10 @@ class MemoryBooks:
         ahead = NOTHING if out_of_turn else self._room.ahead_of_newcomers(micros(self._now()))
         if wait is None:
             return done(self._try(call, rules, smaller, ahead))
-        answer = self._try_in_turn(call, rules, smaller, sizes_of(call, wait), ahead)
+        sizes = sizes_of(call, wait)
+        answer = try_in_turn(lambda lower: self._try(call, rules, lower, ahead), call, smaller, sizes)
         if isinstance(answer, Short):
-            if sizes := sizes_left(answer, sizes_of(call, wait)):
+            if sizes := sizes_left(answer, sizes):
                 found = stands(answer, sizes[0], ahead)
                 ticket = make_ticket(self._room.next_number(), call, "", micros(self._now()), wait, found)
                 return self._room.enter(moved(Waiter(call, rules, smaller, ticket, float("inf"), sizes), sizes, found))
@@ -158,29 +163,30 @@ class MemoryBooks:
         return done(answer)
 
     def _serve(self) -> None:
-        """Try those who wait."""
-        for call_id in self._room.serve(micros(self._now()), self._serve_one):
+        """Try those who wait, if something may let one of them go."""
+        at = micros(self._now())
+        if not self._room.is_due(at):
+            return
+        for call_id in self._room.serve(at, self._serve_one, self._ends):
             if call_id in self._open:
                 self._resolve(call_id, None, Void("cancelled"))
+
+    def _ends(self) -> list[int]:
+        return [end for account in self._accounts.values() for end in account.ends()]
 
     def _serve_one(self, waiter: Waiter, ahead: Amounts) -> Answer | Waiter:
         call, at = waiter.call, micros(self._now())
         waited = at - waiter.ticket.since
-        answer = self._try_in_turn(call, waiter.rules, waiter.smaller, waiter.sizes, ahead, waited)
+
+        def attempt(lower: Smaller | None) -> Answer:
+            return self._try(call, waiter.rules, lower, ahead, waited)
+
+        answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)
         if not isinstance(answer, Short):
             return answer
         if at < waiter.ticket.until and (sizes := sizes_left(answer, waiter.sizes)):
             return moved(waiter, sizes, stands(answer, sizes[0], ahead))
         return self._try(call, waiter.rules, waiter.smaller, NOTHING, waited)
-
-    def _try_in_turn(
-        self, call: Call, rules: Rules, smaller: Smaller | None, sizes: tuple[Quote, ...], ahead: Amounts,
-        waited: int = 0,
-    ) -> Answer:  # fmt: skip
-        answer = self._try(call, rules, None, ahead, waited)
-        if isinstance(answer, Short) and is_lowered(call, sizes_left(answer, sizes)):
-            return self._try(call, rules, smaller, ahead, waited)
-        return answer
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         now, task = self._now(), call.payers.task
@@ -264,13 +270,12 @@ class MemoryBooks:
             self._accounts[name].balance.spend(micros(held.at), now, usd, tokens)
         self._charges.setdefault(held.call.payers.task, []).append(Money(usd))
         call = held.call
-        self.rows.append(
-            Row("correction", self._now(), call.id, call.payers.task, usd, tokens, tuple(names), code=code)
-        )
+        self._write(Row("correction", self._now(), call.id, call.payers.task, usd, tokens, tuple(names), code=code))
         return self._current(names)
 
     def _define(self, rules: Rules) -> None:
         if rules is not self._rules:
+            self._room.has_changed = True
             self._apply(rules)
             self._rules = rules
 
@@ -291,6 +296,7 @@ class MemoryBooks:
         before = self._definitions.get(budget.name)
         if before is not None and (before.budget, before.source, before.is_removed) == (budget, source, False):
             return
+        self._room.has_changed = True
         self._definitions[budget.name] = _Definition(budget, source, self._now())
         if before is None or budget.own:
             return
@@ -413,10 +419,15 @@ class MemoryBooks:
 
     def _row(self, kind: str, held: _Open, usd: int, tokens: int) -> None:
         call = held.call
-        self.rows.append(Row(kind, self._now(), call.id, call.payers.task, usd, tokens, tuple(held.accounts)))
+        self._write(Row(kind, self._now(), call.id, call.payers.task, usd, tokens, tuple(held.accounts)))
 
     def _event(self, code: str, task: str | None) -> None:
-        self.rows.append(Row("event", self._now(), None, task, code=code))
+        self._write(Row("event", self._now(), None, task, code=code))
+
+    def _write(self, row: Row) -> None:
+        """Keep a row that may let somebody go who waits."""
+        self.rows.append(row)
+        self._room.has_changed = True
 
     def _refused(self, due: list[Refused]) -> None:
         for refused in due:
@@ -434,10 +445,3 @@ def belongs(held: _Open, seat: Seat) -> bool:
     call, budget = held.call, seat.budget
     applies = budget.applies(provider=call.provider, model=call.model)
     return applies and budget.subject(call.payers) == seat.subject and is_in(seat.span, held.at)
-
-
-def done[T](answer: T) -> Future[T]:
-    """Give an answer that is there already."""
-    future: Future[T] = Future()
-    future.set_result(answer)
-    return future

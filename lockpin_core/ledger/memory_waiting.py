@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -45,6 +45,8 @@ class MemoryRoom:
     """Who waits, in the order of tickets. A cancelled future is a place given up."""
 
     def __init__(self) -> None:
+        self.has_changed = False  # something happened since they were tried, so that they may stand otherwise
+        self._wake_at = 0  # when time alone may let one of them go
         self._places: dict[str, _Place] = {}
 
     def next_number(self) -> int:
@@ -54,7 +56,7 @@ class MemoryRoom:
     def enter(self, waiter: Waiter) -> Future[Answer]:
         """Let a call wait, or go on to wait on more accounts; give the future of its answer."""
         place = self._places.setdefault(waiter.call.id, _Place(waiter, Future()))
-        place.waiter = waiter
+        place.waiter, self.has_changed = waiter, True
         return place.future
 
     def future_of(self, call_id: str) -> Future[Answer] | None:
@@ -71,12 +73,23 @@ class MemoryRoom:
         """Give up a place."""
         place = self._places.pop(call_id, None)
         if place is not None:
+            self.has_changed = True
             place.future.cancel()
 
-    def serve(self, at: int, attempt: Callable[[Waiter, Amounts], Answer | Waiter]) -> list[str]:
-        """Try everybody in turn; who is given an answer goes. Give the calls that were given up at that very moment."""
-        given_up: list[str] = []
+    def is_due(self, at: int) -> bool:
+        """Say whether those who wait are to be tried."""
         self._drop_cancelled()
+        return bool(self._places) and (self.has_changed or at >= self._wake_at)
+
+    def serve(
+        self, at: int, attempt: Callable[[Waiter, Amounts], Answer | Waiter], ends: Callable[[], Iterable[int]]
+    ) -> list[str]:  # fmt: skip
+        """Try everybody in turn; who is given an answer goes. Give the calls that were given up at that very moment.
+
+        `ends`: when accounts stand otherwise by time alone.
+        """
+        given_up: list[str] = []
+        self.has_changed = False
         ahead: dict[str, tuple[int, int]] = {}
         for call_id, place in list(self._places.items()):
             found = attempt(place.waiter, ahead)
@@ -86,11 +99,13 @@ class MemoryRoom:
                     set_aside(found.ticket, ahead, found.ticket.short)
             elif not self.answer(call_id, found):
                 given_up.append(call_id)
+        tickets = (place.waiter.ticket.next_at(at) for place in self._places.values())
+        self._wake_at = min((end for end in (*tickets, *ends()) if end > at), default=at)
         return given_up
 
     def answer(self, call_id: str, answer: Answer) -> bool:
         """Let a call go, with an answer; False: its place was given up meanwhile."""
-        future = self._places.pop(call_id).future
+        self.has_changed, future = True, self._places.pop(call_id).future
         if not future.set_running_or_notify_cancel():
             return False
         future.set_result(answer)
@@ -105,4 +120,13 @@ class MemoryRoom:
                 place.future.set_exception(error)
 
     def _drop_cancelled(self) -> None:
-        self._places = {call: place for call, place in self._places.items() if not place.future.cancelled()}
+        left = {call: place for call, place in self._places.items() if not place.future.cancelled()}
+        self.has_changed = self.has_changed or len(left) < len(self._places)
+        self._places = left
+
+
+def done[T](answer: T) -> Future[T]:
+    """Give an answer that is there already."""
+    future: Future[T] = Future()
+    future.set_result(answer)
+    return future

@@ -10,7 +10,7 @@ can tell whether it fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
@@ -18,11 +18,13 @@ from typing import NamedTuple
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Quote
 from lockpin_core.ledger.accounts import Seat
-from lockpin_core.ledger.protocol import Rules, Short, Smaller, Wait
+from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Smaller, Wait
 from lockpin_core.money import Money
 
 _US = timedelta(microseconds=1)
 _PROTECTED_AFTER = 3  # the part of its patience after which a waiter is protected
+
+type Answer = Held | Short | Closed
 
 type Amounts = Mapping[str, tuple[int, int]]
 """What is set aside for waiters, by account: nanodollars and tokens."""
@@ -149,6 +151,16 @@ def sizes_left(short: Short, sizes: tuple[Quote, ...]) -> tuple[Quote, ...]:
 def is_lowered(call: Call, sizes: tuple[Quote, ...]) -> bool:
     """Say whether a call waits for room for less than the whole of it, as that cannot fit any more."""
     return bool(sizes) and sizes[0] is not call.quote
+
+
+def try_in_turn(
+    attempt: Callable[[Smaller | None], Answer], call: Call, smaller: Smaller | None, sizes: tuple[Quote, ...]
+) -> Answer:  # fmt: skip
+    """Try a call that may wait for room for these sizes; a smaller version only where the whole cannot fit."""
+    answer = attempt(None)
+    if isinstance(answer, Short) and is_lowered(call, sizes_left(answer, sizes)):
+        return attempt(smaller)
+    return answer
 
 
 def stands(answer: Short, quote: Quote, amounts: Amounts) -> Stands:

@@ -39,6 +39,8 @@ class Agents:
         while self.world.started < self.world.plan.calls:
             self.world.started += 1
             asked = traffic.ask(self.dice, small=self.world.small)
+            if "change" in self.world.plan.faults and asked.model == "pen" and self.dice.random() < 0.02:
+                self.world.trouble.make_room(task, traffic.limit_of(asked.body) * traffic.NANO_A_WORD)
             await self.call(task, asked)
             self.world.done += 1
             await asyncio.sleep(self.dice.choice((0, 0.01, 0.5, 3)) * self.dice.random())
@@ -80,18 +82,18 @@ class Agents:
             if not answer.done():
                 answer.set_result(None)
 
-    def incoming(self, name, task, asked, method="POST", path=None, body=None):
+    def incoming(self, name, proxy, task, asked, method="POST", path=None, body=None):
         provider = PROVIDERS.by_name(asked.provider)
         host = provider.base.removeprefix("https://")
         headers = {"authorization": "Bearer k", "x-api-key": "k"}
         return Incoming(
             name, provider, host, method, path or asked.path, headers, asked.body if body is None else body, False,
-            Payers(task, "box"), "play/1",
+            Payers(task, proxy.machine), "play/1",
         )  # fmt: skip
 
     async def decide(self, proxy, name, task, asked):
         engine, self.wants[name] = proxy.engine, asked
-        decision = await engine.admit(self.incoming(name, task, asked))
+        decision = await engine.admit(self.incoming(name, proxy, task, asked))
         if isinstance(decision, Answered):
             self.refused(name, decision)
             return
@@ -210,7 +212,7 @@ class Agents:
     async def poll(self, proxy, script, asked, task):
         self.world.names += 1
         path = f"/v1/responses/{script.upstream_id}"
-        incoming = self.incoming(f"p{self.world.names:05}", task, asked, "GET", path, b"")
+        incoming = self.incoming(f"p{self.world.names:05}", proxy, task, asked, "GET", path, b"")
         decision = await proxy.engine.admit(incoming)
         if not isinstance(decision, Passed) or decision.polled is None:
             raise self.world.fail(Fault(f"a poll is answered {decision}"))

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.ledger.protocol import Held, Short
@@ -91,10 +92,25 @@ class Judge:
         elif kind == "correction":
             self.world.counts["corrected"] += 1
             self.model.correct(call, at, usd, tokens)
-        elif kind == "event" and code == "budget_defined" and data is not None:
-            told = json.loads(data)
-            if told["name"] in self.model.rules and not told["own"]:
-                self.model.set_rule(told["name"], told["limit_nano"])
+        elif kind == "event" and code in ("budget_defined", "budget_removed") and data is not None:
+            self.hear_rule(at, json.loads(data), is_gone=code == "budget_removed")
+
+    def hear_rule(self, at, told, *, is_gone):
+        """A budget of the configuration came into force, or went out of it."""
+        if is_gone:
+            self.model.remove(told["name"])
+        elif not told["own"]:
+            known = self.world.known_rules[told["name"]]
+            self.model.define(replace(known, usd=told["limit_nano"], tokens=told["limit_tokens"]), at)
+
+    def defined_in_memory(self, rules):
+        """The same of a ledger that writes no rows of it."""
+        at = self.model.tick(self.world.wall_us())
+        for name in self.model.rules.keys() - {rule.name for rule in rules}:
+            self.model.remove(name)
+        for rule in rules:
+            if rule.name != "task":
+                self.model.define(rule, at)
 
     def alive_writers(self):
         return {proxy.ledger.writer_id for proxy in self.world.proxies.values()}
@@ -110,12 +126,7 @@ class Judge:
     def heard(self, call_id, answer):
         """An answer of the ledger's: what is short must be short by the model too."""
         if isinstance(answer, Held):
-            if answer.degraded:
-                enforced = [s for s in answer.standings if s.budget.enforce]
-                call = answer.call
-                keys = self.model.accounts_of(call.payers.task, call.payers.machine, call.model, self.model.now)
-                if enforced or any(self.limited(key) for key in keys):
-                    raise Fault(f"call {call_id} goes without a hold, and a limit is in force for it")
+            self.check_held(answer.call, answer)
             return
         if not isinstance(answer, Short) or call_id not in self.asked_last:
             return
@@ -138,6 +149,20 @@ class Judge:
         needed = least if lower_transient and not transient else whole
         self.heard_last[call_id] = transient or lower_transient, seen, needed, has_room
         self.world.note("short", call_id, *whole, "transient" if transient else "final", least, has_room, seen)
+
+    def check_held(self, call, answer):
+        """A call that may go has its hold on the books, or no limit."""
+        if answer.degraded:
+            enforced = [s for s in answer.standings if s.budget.enforce]
+            keys = self.model.accounts_of(call.payers.task, call.payers.machine, call.model, self.model.now)
+            if enforced or any(self.limited(key) for key in keys):
+                raise Fault(f"call {call.id} goes without a hold, and a limit is in force for it")
+            return
+        hold = self.model.calls.get(call.id)
+        if hold is None:
+            raise Fault(f"call {call.id} may go, and its hold is not on the books")
+        if hold.held != [call.quote.most.nano, call.quote.tokens]:
+            raise Fault(f"call {call.id} may go at {call.quote.most.nano} nano, and {hold.held} is held for it")
 
     def limited(self, key):
         account = self.model.accounts[key]

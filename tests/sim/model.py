@@ -7,7 +7,7 @@ full and a spend until the first step boundary (a forty-eighth of the period) at
 the later of the wall clock and the last row.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 DAY = 86_400 * 10**6
@@ -50,6 +50,9 @@ class Account:
     spent: list = field(default_factory=lambda: [0, 0])
     leaves: list = field(default_factory=list)  # of a rolling one: (instant, usd, tokens)
     raised: int = 0
+
+    def copy(self):
+        return replace(self, held=[*self.held], spent=[*self.spent], leaves=[*self.leaves])
 
     def pass_time(self, now):
         if not self.leaves:
@@ -110,7 +113,7 @@ class Model:
         self.accounts = {}
         self.calls = {}
         self.now = 0
-        self.last = []  # what the rows of the last commit moved, each as (account, spent, held), to look behind them
+        self.last = []  # to look behind the rows of the last commit: what each moved, or how things stood before it
 
     def tick(self, wall):
         """Give the instant of something that happens now."""
@@ -131,15 +134,51 @@ class Model:
             return rule
         return Rule("task", "task", rule.window, self.own_limits[task], None, True)
 
-    def set_rule(self, name, usd):
-        """A limit of the configuration is another from now on; what was added to it is gone."""
-        rule = self.rules[name]
-        if rule.usd == usd:
+    def define(self, rule, at):
+        """A budget of the configuration is this one from now on. Where its limit is another, what was added to it is
+        gone; where it was not in force, its accounts count what they have missed in their current window.
+        """
+        before = self.rules.get(rule.name)
+        if before == rule:
             return
-        rule.usd = usd
+        self.last.append(self.state())
+        self.rules[rule.name] = rule
         for account in self.accounts.values():
-            if account.rule.name == name:
-                account.raised = 0
+            if account.rule.name == rule.name:
+                account.rule, account.raised = rule, 0
+        if before is None:
+            self.count_anew(rule, at)
+
+    def remove(self, name):
+        """A budget is in force no more; what is held on its accounts stays so."""
+        if name in self.rules:
+            self.last.append(self.state())
+            del self.rules[name]
+
+    def state(self):
+        return dict(self.rules), {key: account.copy() for key, account in self.accounts.items()}
+
+    def count_anew(self, rule, at):
+        """Let the accounts of a budget count all calls of their current window, and no others."""
+        for key, account in self.accounts.items():
+            if key[0] == rule.name and key[2] in (None, at // DAY):
+                account.held, account.spent, account.leaves = [0, 0], [0, 0], []
+        for hold in self.calls.values():
+            key = rule.key(hold.task, hold.machine, hold.at)
+            if not rule.applies(hold.model) or key[2] not in (None, at // DAY):
+                continue
+            if key not in self.accounts:
+                self.accounts[key] = Account(rule)
+            if key not in hold.accounts:
+                hold.accounts.append(key)
+            account, (usd, tokens) = self.accounts[key], hold.charged or hold.held
+            part = account.held if hold.charged is None else account.spent
+            end = None if rule.window != "rolling" or hold.charged is None else leaves_at(hold.at, rule.period)
+            if end is not None and end <= at:
+                continue
+            part[0], part[1] = part[0] + usd, part[1] + tokens
+            if end is not None and (usd or tokens):
+                account.leaves.append((end, usd, tokens))
 
     def set_task(self, task, usd):
         self.own_limits[task] = usd
@@ -244,11 +283,11 @@ class Model:
         Gives whether only held money was in the way of the whole; the same of the smallest, and whether that one fits.
         """
         at = self.tick(wall)
-        keys = [key for key in self.accounts_of(task, machine, model, at) if self.accounts[key].rule.enforce]
-        for key in keys:
-            self.accounts[key].pass_time(at)
         undone = []
         for place in range(len(self.last), -1, -1):
+            keys = [key for key in self.accounts_of(task, machine, model, at) if self.accounts[key].rule.enforce]
+            for key in keys:
+                self.accounts[key].pass_time(at)
             if self.looks_like(keys, seen):
                 fits = all(self.accounts[key].fits(usd, tokens) for key in keys)
                 transient = all(self.accounts[key].is_transient(usd, tokens) for key in keys)
@@ -259,8 +298,7 @@ class Model:
                     raise Fault(f"FALSE REFUSAL: call {call} of {usd} nano, {tokens} tokens fits, and is not held")
                 return transient, lower, has_room
             if place:
-                undone.append(self.last[place - 1])
-                self.undo(undone[-1])
+                undone.append(self.undo(self.last[place - 1]))
         self.redo(undone)
         stands = {key: (self.accounts[key].spent, self.accounts[key].held) for key in keys}
         raise Fault(f"call {call} is told of accounts as they never were: {seen}; they are {stands}")
@@ -274,14 +312,20 @@ class Model:
         return True
 
     def undo(self, row, sign=-1):
+        """Take a row back, or put it in again; give what undoes that."""
+        if isinstance(row, tuple):
+            now = self.rules, self.accounts
+            self.rules, self.accounts = row
+            return now
         for key, spent, held in row:
             account = self.accounts[key]
             for place in (0, 1):
                 account.spent[place] += sign * spent[place]
                 account.held[place] += sign * held[place]
+        return row
 
     def redo(self, rows):
-        for row in rows:
+        for row in reversed(rows):
             self.undo(row, 1)
 
     def open_calls(self):

@@ -110,6 +110,23 @@ BUGS = (
         "            if not isinstance(waited, Short):\n                return waited\n",
         "            return answer if isinstance(waited, Short) else waited\n",
     ),
+    Bug(
+        "retry without new room", "ledger/books.py",
+        "answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)",
+        "answer = self._take(call, self._seats_of(call, waiter.rules, self.terms(call.payers.task)))",
+    ),
+    Bug(
+        "a budget that comes back misses what was spent", "ledger/balances.py",
+        "        for seat in self.in_force_accounts(budget):\n            self.catch_up_one(seat)\n",
+        "        for seat in ():\n            self.catch_up_one(seat)\n",
+    ),
+    Bug(
+        "a new token limit is not seen", "ledger/definitions.py",
+        '        raw = self._connection.execute(_READ).fetchall()\n        if raw != self._raw:\n',
+        '        raw = self._connection.execute(_READ).fetchall()\n'
+        '        limits = [[json.loads(row[1])["limit_nano"], row[0]] for row in raw]\n'
+        '        if self._raw is None or limits != [[json.loads(row[1])["limit_nano"], row[0]] for row in self._raw]:\n',
+    ),
 )  # fmt: skip
 
 

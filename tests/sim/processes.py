@@ -79,12 +79,19 @@ class Process:
                 soon=self.soon, ticks=world.loop.time, drive=self.drive,
                 opening=lambda path, **more: self.disk.connection(open_ledger(path, **more)),
             )  # fmt: skip
+        self.machine = world.dice.choice(("box", "box", "box", "den"))  # a name is all that it is
         self.open = {}  # calls under way here, by id: what their client waits for
         self.configure(world.config)
 
     def configure(self, config):
         self.rules = Rules(config.all_budgets(), config.task_default())
         self.engine = Engine(config, PRICES, Watched(self), rules=self.rules, clock=self.world.wall)
+
+    def define(self):
+        """Put what is configured in force."""
+        if self.world.backend == "memory":  # it tries who waits in the same step, which is judged by what stands then
+            self.world.loop.run_as(self.name, self.world.judge.defined_in_memory, self.world.rules())
+        self.world.loop.run_as(self.name, self.ledger.define, self.rules, "the file")
 
     def soon(self, action):
         self.world.loop.run_as(self.name, action)
@@ -156,7 +163,7 @@ class Processes:
         proxy = world.proxies[name] = Process(world, name)
         world.ledger_in_memory = proxy.ledger
         world.note("starts", name)
-        world.loop.run_as(name, proxy.ledger.define, proxy.rules, "the file")
+        proxy.define()
         if world.backend == "memory":
             world.loop.run_as(name, world.judge.committed)
             world.kept.append(world.loop.task_as(name, self.rounds(proxy)))

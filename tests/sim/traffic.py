@@ -21,6 +21,7 @@ RATES = {
     "pen": (0, 10_000_000), "ink": (1_000_500, 5_000_000), "big-ink": (10_000_000, 50_000_000), "gift": (0, 0),
     "scout": (2_000_000, 1_000_000),
 }  # fmt: skip
+NANO_A_WORD = 10_000  # of pen, whose prompts are free: what it holds is this times its limit
 SEARCH_PICO = 10**9
 WORDS = "alpha beta gamma delta "
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.money import Money
+from tests.sim import traffic
 from tests.sim.agents import TASKS
 
 
@@ -63,43 +64,67 @@ class Trouble:
         self.world.note("clock", step)
         self.world.skew_s += step
 
-    def do_change(self, name):
-        kind = self.dice.choice(("raise", "task", "limit"))
-        if self.world.backend == "memory":
-            admin = self.world.ledger_in_memory
-        else:
-            admin = SqliteAdmin(self.world.path, clock=self.world.wall, new_id=self.world.new_id)
+    def do_change(self, _):
+        kind = self.dice.choice(("raise", "task", "limits", "late", "late"))
         if kind == "raise":
             by = Money.parse(self.dice.choice(("0.01", "0.1", "0.5")))
             budget = next(budget for budget in self.world.config.all_budgets() if budget.name == "daily")
             self.world.note("raise daily", by.nano)
             self.world.judge.model.raise_by("daily", "box", by.nano, self.world.wall_us())
-            admin.raise_budget(budget, "box", by, who="p")
+            self.admin().raise_budget(budget, "box", by, who="p")
+            self.world.judge.committed()
         elif kind == "task":
             task = self.dice.choice(TASKS)
-            limit = Money(self.just_room_for(task)) if self.dice.random() < 0.5 else Money.parse("3")
-            self.world.note("task", task, limit.nano)
-            self.world.judge.model.set_task(task, limit.nano)
-            admin.task_new(task, limit=limit, window="lifetime", who="p")
-        elif self.world.backend != "memory" and not self.loop._stopped:
-            self.change_limit()
-        self.world.judge.committed()
+            if self.dice.random() < 0.5:
+                self.make_room(task, traffic.NANO_A_WORD * self.dice.choice((16, 100, 400, 1000, 2000, 4000)))
+            else:
+                self.limit_task(task, Money.parse("3"))
+        elif not self.loop._stopped:
+            self.configure([*(self.late() if kind == "late" else self.with_another_limit())])
 
-    def just_room_for(self, task):
-        """Give the limit that leaves a task room for some calls to the last nanodollar."""
+    def admin(self):
+        """Give what commands use."""
+        if self.world.backend == "memory":
+            return self.world.ledger_in_memory
+        return SqliteAdmin(self.world.path, clock=self.world.wall, new_id=self.world.new_id)
+
+    def make_room(self, task, nano):
+        """Give a task the limit that leaves it room for so much, to the last nanodollar."""
         account = self.world.judge.model.accounts.get(("task", task, None))
         used = 0 if account is None else account.spent[0] + account.held[0]
-        return used + 10_000 * self.dice.choice((16, 100, 400, 1000, 2000, 4000))
+        self.limit_task(task, Money(used + nano))
 
-    def change_limit(self):
+    def limit_task(self, task, limit):
+        self.world.note("task", task, limit.nano)
+        self.world.judge.model.set_task(task, limit.nano)
+        self.admin().task_new(task, limit=limit, window="lifetime", who="p")
+        self.world.judge.committed()
+
+    def late(self):
+        """A budget that was not there from the beginning comes, or goes again."""
+        budgets = self.world.config.budgets
+        if any(budget.name == "late" for budget in budgets):
+            return [budget for budget in budgets if budget.name != "late"]
+        return [*budgets, self.with_limits(self.world.late)]
+
+    def with_another_limit(self):
+        budgets = self.world.config.budgets
+        name = self.dice.choice([budget.name for budget in budgets if budget.enforce])
+        return [self.with_limits(budget) if budget.name == name else budget for budget in budgets]
+
+    def with_limits(self, budget):
+        """Draw another limit where there is one: in dollars, in tokens."""
+        usd = None if budget.limit is None else Money.parse(self.dice.choice(("0.2", "1", "6")))
+        tokens = None if budget.limit_tokens is None else self.dice.choice((100_000, 1_000_000, 10_000_000))
+        return replace(budget, limit=usd, limit_tokens=tokens)
+
+    def configure(self, budgets):
         """Another configuration, for all processes."""
-        usd = Money.parse(self.dice.choice(("0.2", "1", "6")))
-        budgets = tuple(replace(b, limit=usd) if b.name == "daily" else b for b in self.world.config.budgets)
-        self.world.config = replace(self.world.config, budgets=budgets)
-        self.world.note("daily", usd.nano)
+        self.world.config = replace(self.world.config, budgets=tuple(budgets))
+        self.world.note("limits", *((b.name, b.limit and b.limit.nano, b.limit_tokens) for b in budgets if b.enforce))
         for proxy in self.world.proxies.values():
             proxy.configure(self.world.config)
-            self.loop.run_as(proxy.name, proxy.ledger.define, proxy.rules, "the file")
+            proxy.define()
 
     def do_stop(self, name):
         world = self.world

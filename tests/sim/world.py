@@ -57,7 +57,9 @@ class World:
         )
         self.folder = Path(tempfile.mkdtemp(prefix="lockpin-sim-", dir=SHARED if Path(SHARED).is_dir() else None))
         self.path = self.folder / "ledger.sqlite3"
+        self.late = self.late_budget()
         self.config = self.first_config()
+        self.known_rules = {rule.name: rule for rule in (*self.rules(), _rule(self.late))}
         self.judge, self.agents = Judge(self, self.rules()), Agents(self)
         self.processes, self.trouble = Processes(self), Trouble(self)
         self.kept = []  # tasks of killed processes, which must not be taken apart before the end
@@ -76,13 +78,22 @@ class World:
             Budget("inks", "machine", Window("lifetime"), Money.parse(dice.choice(("0.2", "2", "20"))), enforce=True, models=("*ink",)),
             Budget("seen", "machine", Window("lifetime"), Money.parse("0.01"), enforce=False),
         ]  # fmt: skip
-        budgets = [budget for budget in budgets if budget.name in ("daily", "seen") or dice.random() < 0.5]
+        budgets = [b for b in (*budgets, self.late) if b.name in ("daily", "seen") or dice.random() < 0.5]
         own = TaskKeys(budget_usd=Money.parse(dice.choice(("0.2", "2", "20"))) if dice.random() < 0.7 else None)
         wait_ms = dice.choice((0, 5_000, 30_000))
         return replace(
             Config(None, self.path, daily_usd=None, pricing=traffic.PRICING, task=own, queue_wait_ms=wait_ms),
             budgets=tuple(budgets), hold_for_ms=300_000, fit=Fit(True, 4000, dice.choice((64, 4096))),
         )  # fmt: skip
+
+    def late_budget(self):
+        """Draw a budget that comes and goes."""
+        dice = self.dice
+        window = dice.choice((Window("lifetime"), Window("day"), Window("rolling", period_ms=3_600_000)))
+        models, tokens = dice.choice(((), ("*ink",))), dice.choice((None, 100_000, 2_000_000))
+        return Budget(
+            "late", dice.choice(("task", "machine")), window, Money.parse("1"), tokens, enforce=True, models=models
+        )
 
     def rules(self):
         config = self.config
