@@ -28,6 +28,7 @@ from lockpin_core.ledger.liveness import Liveness
 
 _START_S = 60  # a proxy that has not answered by then does not
 _STEP_S = 0.02  # between two looks at it
+_TRIES = 5  # ports that are tried where none is asked for
 _RUN, _USERS = ".run", ".run-users"  # ends of the names of the two files
 _AFTER_DRAIN_S = 10  # what a proxy may take to end beside its drain
 
@@ -94,10 +95,18 @@ def _found_or_started(
         return found.port, None
     if _is_there(port or PORT, ledger, is_asked=port is not None):
         return port or PORT, None
-    chosen = _free(port)
-    child, started = _start(_until_unused(starter(chosen), ledger), chosen, ledger)
-    _note(file, started)
-    return chosen, child
+    for tries_left in reversed(range(_TRIES)):
+        chosen = _free(port)
+        try:
+            child, started = _start(_until_unused(starter(chosen), ledger), chosen, ledger)
+        except CommandError:
+            # Where it was free a moment ago, a run on another ledger may have been quicker.
+            if port is not None or tries_left == 0 or free_port(chosen) == chosen:
+                raise
+        else:
+            _note(file, started)
+            return chosen, child
+    raise AssertionError("there is a last try")
 
 
 def _until_unused(start: Start, ledger: Path) -> Start:
@@ -158,7 +167,8 @@ def _await(child: subprocess.Popen[bytes], port: int, ledger: Path, printed: IO[
     end = time.monotonic() + _START_S
     while not _is_on(port, ledger):
         if child.poll() is not None or time.monotonic() > end:
-            raise CommandError(f"the proxy did not start, so the command was not run: {_last_words(printed)}")
+            words = f"the proxy did not start on port {port}, so the command was not run"
+            raise CommandError(f"{words}: {_last_words(printed)}")
         time.sleep(_STEP_S)
 
 

@@ -277,7 +277,7 @@ def test_command_does_not_run_where_the_proxy_does_not_start(desk, tmp_path):
     done = desk.run("--", "touch", str(tmp_path / "ran"))
 
     assert done.returncode == 1
-    assert done.stderr.startswith("lockpin: the proxy did not start, so the command was not run: ")
+    assert done.stderr.startswith(f"lockpin: the proxy did not start on port {desk.port}, so the command was not run: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "ran").exists()
 
