@@ -9,6 +9,7 @@ from lockpin_core.wire.anthropic_batches import AnthropicBatches
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
 from lockpin_core.wire.gemini import CodeAssist, Gemini
 from lockpin_core.wire.gemini_embed import GeminiEmbed
+from lockpin_core.wire.gemini_interactions import GeminiInteractions
 from lockpin_core.wire.openai_chat import OpenAIChat
 from lockpin_core.wire.openai_completions import OpenAICompletions
 from lockpin_core.wire.openai_embeddings import OpenAIEmbeddings
@@ -30,6 +31,7 @@ WIRES: tuple[Wire, ...] = (
     Gemini(),
     CodeAssist(),
     GeminiEmbed(),
+    GeminiInteractions(),
 )
 
 _BY_NAME = {wire.name: wire for wire in WIRES}

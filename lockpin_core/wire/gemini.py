@@ -60,7 +60,7 @@ _CONFIGS = ("generationConfig", "generation_config")
 _VERB = re.compile(r":(?:streamGenerateContent|generateContent)$", re.IGNORECASE)
 _STREAMS = ":streamgeneratecontent"
 # Models whose replies are images or speech, whether a request says so or not.
-_DRAWS, _SPEAKS = re.compile("image|banana"), re.compile("tts|audio")
+DRAWS, SPEAKS = re.compile("image|banana"), re.compile("tts|audio")
 _MODALITIES: Mapping[object, Unit] = {"IMAGE": Unit.IMAGE_OUT, "AUDIO": Unit.AUDIO_OUT}
 _TEXT_MODALITIES = frozenset({"TEXT", "MODALITY_UNSPECIFIED"})
 _TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
@@ -309,9 +309,9 @@ def _output_units(model: str, config: Mapping[str, object]) -> frozenset[Unit]:
     formats = {key for one in listed(config.get("responseFormat")) if isinstance(one, dict) for key in one}
     if formats - {"text", "image", "audio"}:
         unpriced("a reply in a format other than text, image and audio")
-    if _DRAWS.search(model) or "image" in formats or config.get("imageConfig") is not None:
+    if DRAWS.search(model) or "image" in formats or config.get("imageConfig") is not None:
         units.add(Unit.IMAGE_OUT)
-    if _SPEAKS.search(model) or "audio" in formats or config.get("speechConfig") is not None:
+    if SPEAKS.search(model) or "audio" in formats or config.get("speechConfig") is not None:
         units.add(Unit.AUDIO_OUT)
     return frozenset(units)
 

@@ -124,7 +124,7 @@ def _some(rule: Rule) -> Rule:
     return read
 
 
-def _unwritten(rule: Rule) -> Rule:
+def unwritten(rule: Rule) -> Rule:
     """Make a rule that only checks: the bytes are counted as schema."""
 
     def read(value: object, tally: Tally) -> None:
@@ -152,29 +152,30 @@ def _inline(value: object, tally: Tally) -> None:
     """Bound what stands in the body: an image by its size, a text by its bytes; all else is hidden."""
     data, mime = cast("dict[str, object]", value).get("data"), _mime(value)
     if mime.startswith("image/"):
-        tally.images.append(image_in(_padded(data)))
+        tally.images.append(image_in(padded(data)))
         tally.prompt_units.add(Unit.IMAGE_IN)
         return
-    text = _decoded(data) if mime.startswith(_TEXTS) else None
+    text = decoded_text(data) if mime.startswith(_TEXTS) else None
     if text is not None:
         tally.texts.append(text)
         return
-    _hide_media(mime, tally)
+    hide_media(mime, tally)
 
 
 def _elsewhere(value: object, tally: Tally) -> None:
     """Hide a file that stands elsewhere: nothing but its address is here."""
-    _hide_media(_mime(value), tally)
+    hide_media(_mime(value), tally)
 
 
-def _hide_media(mime: str, tally: Tally) -> None:
+def hide_media(mime: str, tally: Tally) -> None:
+    """Hide a file that may be pictures, and sound unless its type has none."""
     tally.hide("file")
     tally.prompt_units.add(Unit.IMAGE_IN)
     if not mime.startswith(_SILENT):
         tally.prompt_units.add(Unit.AUDIO_IN)
 
 
-def _padded(data: object) -> object:
+def padded(data: object) -> object:
     """Bring the beginning of base64 in any of its spellings to the strict one."""
     if type(data) is not str:
         return None
@@ -182,7 +183,8 @@ def _padded(data: object) -> object:
     return head + "=" * (-len(head) % 4)
 
 
-def _decoded(data: object) -> str | None:
+def decoded_text(data: object) -> str | None:
+    """Give the text that base64 in any of its spellings stands for; None: it is no text."""
     if type(data) is not str:
         return None
     bare = data.rstrip("=").translate(_URL_SAFE)
@@ -217,7 +219,7 @@ def _parts(value: object, tally: Tally) -> None:
             _part(part, tally)
 
 
-def _speech(value: object, tally: Tally) -> None:
+def speech(value: object, tally: Tally) -> None:
     """Count how a reply is to sound; a voice that is made of a sample would be input of its own."""
     tally.add_json(value)
     if "replicated" in json_text(value).lower():
@@ -315,7 +317,7 @@ CONFIG = shape(
         "responseModalities": scalars,
         "stopSequences": scalars,
         "thinkingConfig": _object(THINKING),
-        "speechConfig": _speech,
+        "speechConfig": speech,
         "imageConfig": as_json,
         "translationConfig": as_json,
         "audioTranscriptionConfig": as_json,
@@ -329,7 +331,7 @@ REQUEST = shape(
     {
         "contents": _some(content),
         "systemInstruction": content,
-        "tools": _some(_unwritten(_object(TOOL))),
+        "tools": _some(unwritten(_object(TOOL))),
         "toolConfig": _object(_TOOL_CONFIG),
         "generationConfig": _object(CONFIG),
     },

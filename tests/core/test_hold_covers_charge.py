@@ -19,6 +19,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.sizing import counts, tokenizer
 from lockpin_core.wire import WIRES
 
+TALKING = ("gemini", "gemini_interactions", "code_assist")
 by_name = lambda body: f"{body.wire}: {body.name}"  # noqa: E731
 
 
@@ -26,7 +27,7 @@ by_name = lambda body: f"{body.wire}: {body.name}"  # noqa: E731
 def test_the_most_that_may_be_billed_is_held(body: Body):
     """In each unit by itself, at a model of which everything is known: none of these calls is refused."""
     provider, name = KNOWN[body.wire]
-    name = "talker" if body.speaks and body.wire in ("gemini", "code_assist") else name
+    name = "talker" if body.speaks and body.wire in TALKING else name
     asked = ask(body, place_of(body.wire, provider), name, text="Grüße, " * 300, other="claude-opus-5-5")
 
     for unit in range(8):

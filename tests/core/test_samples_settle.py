@@ -37,7 +37,6 @@ LATER = {
     "bedrock_invoke_stream_anthropic.eventstream.bin": "Bedrock's own formats",
     "bedrock_invoke_stream_cut.eventstream.bin": "Bedrock's own formats",
     "bedrock_invoke_stream_exception.eventstream.bin": "Bedrock's own formats",
-    "gemini_interactions_stream.sse": "Gemini's interactions",
     "image_stream.sse": "images",
     "image_usage.json": "images",
     "responses_ws_session.jsonl": "Responses over a WebSocket",
@@ -301,7 +300,7 @@ def test_every_stream_that_is_here_is_cut():
     assert {name for name in LATER if ".sse" in name or ".eventstream" in name} == {
         *("bedrock_converse_stream.eventstream.bin", "bedrock_converse_stream_no_metadata.eventstream.bin"),
         *("bedrock_invoke_stream_anthropic.eventstream.bin", "bedrock_invoke_stream_cut.eventstream.bin"),
-        *("bedrock_invoke_stream_exception.eventstream.bin", "gemini_interactions_stream.sse", "image_stream.sse"),
+        *("bedrock_invoke_stream_exception.eventstream.bin", "image_stream.sse"),
         *("speech_stream.sse", "transcription_stream.sse"),
     }
 

@@ -190,7 +190,7 @@ WIRES = {
     *("openai_chat", "openai_responses", "openai_embeddings", "openai_completions", "openai_compact"),
     "compatible_completions",
     "anthropic_batches",
-    *("anthropic_messages", "gemini", "gemini_embed", "code_assist"),
+    *("anthropic_messages", "gemini", "gemini_embed", "gemini_interactions", "code_assist"),
 }
 UNMETERED = {"github_models"}  # retired
 
@@ -284,7 +284,8 @@ def test_a_vendors_billed_paths(host, path, wire, model):
         ("generativelanguage.googleapis.com", "/v1beta/models/veo:predictLongRunning"),
         ("generativelanguage.googleapis.com", "/v1beta/models/m:batchGenerateContent"),
         ("generativelanguage.googleapis.com", "/v1beta/cachedContents"),
-        ("generativelanguage.googleapis.com", "/v1beta/interactions"),
+        ("generativelanguage.googleapis.com", "/v1beta/decisions"),
+        ("generativelanguage.googleapis.com", "/v1beta/interactions/i"),
         ("generativelanguage.googleapis.com", "/v1beta/auth_tokens"),
         ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/endpoints/e:generateContent"),
         ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/publishers/google/models/m:predict"),

@@ -45,6 +45,7 @@ KNOWN = {  # a model of each wire, of which everything is known
     "gemini": ("gemini", "gemini-2.5-flash"),
     "code_assist": ("code_assist", "gemini-2.5-flash"),
     "gemini_embed": ("gemini", "gemini-embedding-2"),
+    "gemini_interactions": ("gemini", "gemini-2.5-flash"),
     "openai_completions": ("openai", "gpt-3.5-turbo-instruct"),
     "compatible_completions": ("deepseek", "deepseek-v4-pro"),
     "openai_embeddings": ("openai", "text-embedding-3-small"),
@@ -76,6 +77,7 @@ def tokens_of(text: str, name: str) -> int:
 
 SHOWN = (  # members of a request whose content a model reads
     *("messages", "system", "input", "instructions", "prompt", "suffix", "contents", "systemInstruction", "content"),
+    "system_instruction",
     *("requests", "request"),
 )
 SCHEMAS = ("tools", "functions", "response_format", "text", "output_config", "generationConfig")

@@ -403,6 +403,30 @@ COMPLETIONS = [
 ]
 COMPLETED = [Body(b.name, wire, b.told, b.limit, b.choices, prompts=b.prompts) for b in COMPLETIONS for wire in
              ("openai_completions", "compatible_completions")]  # fmt: skip
+INTERACTIONS = [
+    Body(
+        "an interaction",
+        "gemini_interactions",
+        {"model": "MODEL", "input": TEXT, "generation_config": {"max_output_tokens": 50}},
+        50,
+    ),
+    Body(
+        "an interaction whose history is sent",
+        "gemini_interactions",
+        {
+            "model": "MODEL",
+            "system_instruction": TEXT,
+            "store": False,
+            "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+            "input": [
+                {"type": "user_input", "content": [{"type": "text", "text": TEXT}]},
+                {"type": "function_call", "id": "c", "name": "f", "arguments": {"path": TEXT}},
+                {"type": "function_result", "call_id": "c", "name": "f", "result": TEXT},
+            ],
+        },
+        None,
+    ),
+]
 BATCHES = [
     Body(
         "a batch",
@@ -439,4 +463,4 @@ EMBEDDED = [
 ]
 
 
-WRITTEN = [*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *BATCHES, *EMBEDDED]
+WRITTEN = [*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *INTERACTIONS, *BATCHES, *EMBEDDED]

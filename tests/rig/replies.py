@@ -44,6 +44,7 @@ PLACES: Mapping[str, tuple[str, str, str]] = {  # folder → provider, path, mod
     "openai_embeddings": ("openai", "/v1/embeddings", "text-embedding-3-small"),
     "gemini": ("gemini", f"/v1beta/models/{GEMINI}:generateContent", GEMINI),
     "gemini_embed": ("gemini", "/v1beta/models/gemini-embedding-001:batchEmbedContents", "gemini-embedding-001"),
+    "gemini_interactions": ("gemini", "/v1beta/interactions", GEMINI),
     "code_assist": ("code_assist", "/v1internal:generateContent", GEMINI),
 }
 _VERTEX = "/v1/projects/p/locations/global/publishers"
@@ -109,7 +110,7 @@ MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked
 }
 CACHED_SOUND = {"gemini_generate_cached_thoughts": 500}  # of `cache_read`, as its note says
 # A fee of a query has no bound in the request, and under a limit such a call is refused; without one it passes.
-UNBOUNDED = ("gemini_grounding_url_context",)
+UNBOUNDED = ("gemini_grounding_url_context", "gemini_interactions_stream")
 # Likewise tools whose number nothing limits there, as far as its pages say.
 UNLIMITED = ("perplexity_agent",)
 UNITS = (
@@ -187,7 +188,7 @@ def units(usage: dict, folder: str) -> dict[str, int]:
     """Bring a sample's units to the names of the price files; images and sound inside the input stay there."""
     inside = folder in ("anthropic_messages", "anthropic_batches")
     found = {unit.removesuffix("_uncached"): usage.get(unit, 0) for unit in UNITS}
-    if inside or folder in ("gemini", "gemini_embed", "code_assist"):
+    if inside or folder in ("gemini", "gemini_embed", "gemini_interactions", "code_assist"):
         apart = {} if inside else {unit: found[unit] for unit in ("audio_in", "image_in")}
         found |= {"audio_in": 0, "image_in": 0} | apart
         found["input"] -= sum(apart.values())
@@ -259,6 +260,10 @@ def request_body(sample: Sample) -> dict:
             return {"model": sample.model, "max_tokens": 512, "prompt": text, **stream}
         case "openai_embeddings":
             return {"model": sample.model, "input": text}
+        case "gemini_interactions":  # without the search that its reply has: a request cannot say how many
+            return {
+                "model": sample.model, "input": text, "generation_config": {"max_output_tokens": LIMIT}, **stream
+            }  # fmt: skip
         case "gemini_embed":
             one = {"model": f"models/{sample.model}", "content": {"parts": [{"text": text}]}}
             return {"requests": [one, one]}

@@ -60,6 +60,7 @@ def rich_bodies() -> list[Body]:
         _rich("openai_compact", None, beyond=True, **responses),
         _rich("gemini", None, **searches, **listened),
         _rich("code_assist", None, **searches, **listened),
+        _rich("gemini_interactions", None, **listened),
         _rich("gemini_embed", 0, prompts=2, hides=True, images=1),
     ]
 

@@ -217,6 +217,40 @@ RICH["gemini_embed"] = {
         {"model": "models/m", "content": {"parts": [{"executableCode": {"code": "c"}}]}},
     ],
 }
+RICH["gemini_interactions"] = {
+    "model": "models/m",
+    "system_instruction": "s",
+    "stream": True,
+    "store": False,
+    "background": False,
+    "service_tier": "flex",
+    "cached_content": "cachedContents/x",
+    "response_format": [{"type": "text", "mime_type": "application/json", "schema": {"a": 1}}],
+    "response_modalities": ["text", "audio"],
+    "safety_settings": [{"type": "harassment", "threshold": "off"}],
+    "generation_config": {
+        "max_output_tokens": 9,
+        "thinking_level": "low",
+        "stop_sequences": ["a"],
+        "speech_config": [{"voice": "v"}],
+        "tool_choice": {"allowed_tools": {"mode": "any", "tools": ["f"]}},
+    },
+    "tools": [
+        {"type": "function", "name": "f", "parameters": {"type": "object"}},
+        {"type": "computer_use", "environment": "browser", "excluded_predefined_functions": ["a"]},
+    ],
+    "input": [
+        {"type": "user_input", "content": [{"type": "text", "text": "hé"}, {"type": "image", "data": "AA"}]},
+        {"type": "thought", "signature": "c2ln", "summary": [{"type": "text", "text": "t"}]},
+        {"type": "function_call", "id": "c", "name": "f", "arguments": {"a": [1]}},
+        {"type": "function_result", "call_id": "c", "name": "f", "result": [{"type": "text", "text": "r"}]},
+        {"type": "function_result", "call_id": "c", "name": "f", "result": {"b": {}}},
+        {"type": "google_search_result", "call_id": "s", "result": [{"search_suggestions": "x"}]},
+        {"type": "audio", "uri": "u", "processing": {"type": "static"}},
+        {"type": "document", "mime_type": "text/csv", "data": "YQ=="},
+        {"role": "user", "content": [{"type": "video", "uri": "u", "mime_type": "video/mp4"}]},
+    ],
+}
 RICH["openai_responses"] = {
     "model": "m",
     "instructions": "s",
@@ -288,7 +322,9 @@ PLAIN["anthropic_batches"] = {
     "requests": [{"custom_id": "a", "params": {"model": "m", "max_tokens": 5, "messages": []}}]
 }
 PLAIN["openai_responses"] = PLAIN["openai_compact"] = {"input": [{"role": "user", "content": "é\u2028"}]}
+PLAIN["gemini_interactions"] = {"input": [{"type": "text", "text": "é\u2028"}]}
 TOUCHED = {
+    "gemini_interactions": {"generation_config"},
     "gemini": {"generationConfig"},
     "code_assist": {"request"},
     "openai_responses": {"max_output_tokens"},
@@ -509,7 +545,13 @@ def test_scanner_never_raises_whatever_stands_in_an_event(wire: Wire):
     if wire.name in WITHOUT_OUTPUT:
         return
     folder = DATA / SAME_DATA.get(wire.name, wire.name)
-    names = ("*thinking_tooluse.sse", "sse_crlf_split.sse", "*gemini_stream*.sse", "code_assist*.sse")
+    names = (
+        "*thinking_tooluse.sse",
+        "sse_crlf_split.sse",
+        "*gemini_stream*.sse",
+        "code_assist*.sse",
+        "*actions_stream.sse",
+    )
     streams = [path for name in names for path in folder.glob(name)]
     events = [event.data for path in streams for event in SseReader().feed(path.read_bytes())]
     assert len(events) > 5

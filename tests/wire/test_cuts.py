@@ -33,6 +33,7 @@ ASKED = {
     "compatible_completions": {"model": "m", "prompt": "hi"},
     "openai_compact": {"model": "m", "input": "hi"},
     "openai_embeddings": {"model": "m", "input": "hi"},
+    "gemini_interactions": {"model": "m", "input": "hi"},
     "gemini": TURNS,
     "code_assist": {"model": "m", "request": TURNS},
 }

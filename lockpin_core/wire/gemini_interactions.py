@@ -1,0 +1,130 @@
+"""Gemini's interactions: one turn of a model, streamed or not, or in the background. Knows JSON field names; no prices.
+
+The body names the model. Bounds are those of `generateContent`: the output limit holds for text, and images and sound
+are bounded by the model's maximum. What runs or is kept at the provider is refused (`interaction_shapes`).
+Source: the provider's reference of interactions and the request types of its SDK, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.errors import WireError
+from lockpin_core.usage import Unit
+from lockpin_core.wire.gemini import DRAWS, SPEAKS, bare_model
+from lockpin_core.wire.gemini_shapes import listed, schema_bytes
+from lockpin_core.wire.gemini_usage import tier_of
+from lockpin_core.wire.interaction_shapes import REQUEST
+from lockpin_core.wire.interaction_usage import InteractionScanner, InteractionStreamScanner
+from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.protocol import Scanner, Wire
+from lockpin_core.wire.refusals import gemini_refusal
+from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.tally import Tally, unpriced
+
+_CONFIG, _LIMIT = "generation_config", "max_output_tokens"
+_UNITS: Mapping[object, Unit] = {"text": Unit.OUTPUT, "image": Unit.IMAGE_OUT, "audio": Unit.AUDIO_OUT}
+
+
+class GeminiInteractions(Wire):
+    """`POST …/interactions`."""
+
+    name = "gemini_interactions"
+    min_output = 1
+    cut_rule = "hold"
+    error_shape = "gemini"
+    links = True
+
+    def parse(self, request: Request) -> Parsed:
+        """Read a request for an interaction. Raises WireError where it is malformed or holds what cannot be bounded."""
+        try:
+            return _parse(read_body(request.body))
+        except RecursionError:
+            raise WireError("the body is nested too deeply") from None
+
+    def rewrite(
+        self, request: Request, change: Rewrite, *, output_field: str = _LIMIT, parsed: Parsed | None = None
+    ) -> bytes:
+        """Set the output limit; other bytes stay."""
+        if change.max_output is None:
+            return request.body
+        body = Splice.of(request.body, parsed.layout if parsed is not None else None)
+        given = body.get(_CONFIG) or b""
+        config = Splice.of(given if given.startswith(b"{") else b"{}")
+        return body.having({_CONFIG: config.having({_LIMIT: b"%d" % change.max_output})})
+
+    def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
+        """Make a scanner for a 2xx reply, or for the answer to a poll; then `asked` is not known."""
+        return InteractionStreamScanner(asked) if streamed else InteractionScanner(asked)
+
+    def same_call(self, request: Request) -> bytes:
+        """Digest the call without its output limit."""
+        return digest(request, (_LIMIT,))
+
+    def error_code(self, body: bytes) -> str | None:
+        """Give `error.status` of an error body, else its code."""
+        found = read_object(body)
+        return None if found is None else error_type(found.get("error"), "status", "code")
+
+    def refuse(self, refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
+        """Put a refusal into Google's error shape."""
+        return gemini_refusal(refusal, lockpin)
+
+
+def _parse(body: Body) -> Parsed:
+    members = body.members
+    tally = Tally()
+    REQUEST.read(members, tally)
+    model = model_name(members.get("model"))
+    if type(members.get("input")) not in (str, list, dict):
+        raise WireError(f"input is {shown(members.get('input'))}; a string, an object or a list is needed")
+    config = members.get(_CONFIG) or {}
+    assert isinstance(config, dict), "its shape was checked"
+    limit = whole(config.get(_LIMIT), _LIMIT, low=1)
+    streamed, background = (_flag(members.get(key), key) for key in ("stream", "background"))
+    tally.messages += 1 + ("system_instruction" in members)
+    tally.schema_bytes += schema_bytes(members.get("tools"), members.get("response_format"))
+    if plain_word(members.get("cached_content"), "cached_content"):
+        tally.hide("cached_content")
+        tally.prompt_units |= {Unit.IMAGE_IN, Unit.AUDIO_IN}
+    output_units = _output_units(model, members, config)
+    # Nobody says that the limit holds for pictures and sound as it does for text: the model's maximum bounds those.
+    is_text = output_units == {Unit.OUTPUT}
+    return Parsed(
+        model=bare_model(model),
+        streamed=streamed,
+        content=tally.content(),
+        output_limit=limit if is_text else None,
+        output_settable=is_text,
+        prompt_units=frozenset(tally.prompt_units),
+        output_units=output_units,
+        terms=Terms(tier=tier_of(plain_word(members.get("service_tier"), "service_tier"))),
+        is_whole=False,  # nobody can name it in a later call that is held
+        background=background,
+        layout=body.layout((_CONFIG,)),
+    )
+
+
+def _output_units(model: str, members: Mapping[str, object], config: Mapping[str, object]) -> frozenset[Unit]:
+    """Say what output tokens may be billed as."""
+    units = {Unit.OUTPUT}
+    formats = [one.get("type") for one in listed(members.get("response_format")) if isinstance(one, dict)]
+    media = [kind for kind in formats if kind in ("image", "audio")]  # any other object is a schema of text
+    for modality in [*listed(members.get("response_modalities")), *media]:
+        unit = _UNITS.get(modality.lower()) if type(modality) is str else None
+        if unit is None:
+            unpriced("a reply in a modality other than text, image and audio")
+        units.add(unit)
+    if DRAWS.search(model) or config.get("image_config") is not None:
+        units.add(Unit.IMAGE_OUT)
+    if SPEAKS.search(model) or config.get("speech_config") is not None:
+        units.add(Unit.AUDIO_OUT)
+    return frozenset(units)
+
+
+def _flag(value: object, key: str) -> bool:
+    if value is not None and type(value) is not bool:
+        raise WireError(f"{key} is {shown(value)}; true or false is allowed")
+    return value is True
