@@ -83,10 +83,14 @@ def _is_segment(want: str, have: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def path_patterns(paths: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Make patterns of billed paths: `*` is one segment, `{model}` a name in one segment, which is kept."""
+    """Make patterns of billed paths: `*` is one segment, `{model}` a name in one segment, which is kept.
+
+    `{arn}` is a model too: a name of Amazon's, which has a slash in it.
+    """
 
     def pattern(path: str) -> re.Pattern[str]:
         text = re.escape(path).replace(r"\*", "[^/]+").replace(re.escape("{model}"), "(?P<model>[^/]+?)")
+        text = text.replace(re.escape("{arn}"), "(?P<model>arn:[^/]+/[^/]+)")
         return re.compile(text, re.IGNORECASE)
 
     return tuple((pattern(path), wire) for path, wire in paths)

@@ -62,7 +62,7 @@ class Incoming:
 
 
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
-_SIGNED = "aws4-hmac-sha256"  # how AWS signs a request, its body too
+_SIGNED = "aws4-"  # how every version of AWS's signature begins: it covers the body too
 _CREDENTIALS = ("x-api-key", "api-key", "x-goog-api-key")
 
 
@@ -121,7 +121,7 @@ class Priced:
 
     def _asked_limit(self) -> int | None:
         limit, most = self.parsed.output_limit, self.model.max_output_tokens
-        return most if limit is None else min(limit, most) if most is not None else limit
+        return most if limit is None or (most is not None and most < limit and self.parsed.clamped) else limit
 
     def _quote(self, limit: int | None) -> Quote:
         self._check_tools()
@@ -235,7 +235,7 @@ class Served:
         found = self.prices.find(self.provider.name, served, self.at) if served else None
         if found is None and not self.is_one:
             return None
-        model = found or self.model
+        model = self.model if found is None or self.model.id.endswith(f".{found.id}") else found  # it names no place
         geo = self.provider.geo_of(self.host, self.path)
         try:
             return price(model, usage, terms, self.at, host_geo=geo), model.id

@@ -105,6 +105,7 @@ class Parsed:
     streamed: bool
     content: Content
     output_limit: int | None  # tokens a choice may have, as the request says; None: it does not say
+    clamped: bool = True  # no reply is longer than the price table's maximum, whatever limit the request says
     choices: int = 1
     rounds: int = 1  # samplings that the provider may make by itself: 1 + the calls of its own tools; each reads it all
     output_rounds: int = 1  # how many of them may each have the output limit

@@ -1,8 +1,8 @@
 """One provider's price entries out of all sources: of two values the dearer or larger, the difference written down.
 
 What the sources lack, and whose models are whose, stands in `pricing/overlay/<provider>.yaml`, kept by hand:
-`genai` names genai-prices' providers with an ending for their models' names, `litellm` the names, prefixes and modes of
-litellm's entries; lists of [pattern, value] give the first value whose pattern fits a model. Knows no files.
+`genai` names genai-prices' providers with an ending for their models' names, `litellm` names, prefixes and modes of its
+entries, `without` what begins so; lists of [pattern, value] give the first whose pattern fits a model. Knows no files.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         name: entry
         for key, entry in (packages.litellm or {}).items()
         if entry.get("litellm_provider") in said.get("names", ()) and entry.get("mode") in said.get("modes", ())
-        if (name := _unprefixed(key, said.get("prefixes", ()))) is not None
+        if (name := _unprefixed(key, said)) is not None
     }
     read = {n: litellm_facts(entry, overlay.write(n)) if is_name(n) else None for n, entry in found.items()}
     left_out |= {overlay.renamed(name): UNREADABLE for name, facts in read.items() if facts is None}
@@ -201,11 +201,11 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         add_litellm(known.setdefault(home, {}).setdefault(LITELLM, Facts()), entry, overlay.write(name))
 
 
-def _unprefixed(key: str, prefixes: Any) -> str | None:
+def _unprefixed(key: str, said: Mapping[str, Any]) -> str | None:
     """Take the first of the prefixes that fits off a key; where there are some, a key without any is not meant."""
-    if not prefixes:
-        return key
-    return next((key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)), None)
+    if key.startswith(tuple(said.get("without", ()))):
+        return None
+    return next((key.removeprefix(start) for start in said.get("prefixes") or [""] if key.startswith(start)), None)
 
 
 def _home(name: str, entry: Mapping[str, Any], known: Mapping[str, Sources], litellm: Mapping[str, Any]) -> str:

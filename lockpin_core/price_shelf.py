@@ -31,7 +31,7 @@ class TermRules:
     tier_names: Mapping[str, str] = field(default_factory=dict)  # {"fast": "priority"}; "unsaid": as if not said
     unsaid_tiers: tuple[str, ...] = (STANDARD,)  # tiers that a request without a word may get
     unsaid_geos: tuple[str, ...] = ()  # regions that a request without a word may be served in
-    dearest_geo: Factor = ONE  # of all the vendor's models: what a region costs where a model has no factor for any
+    dearest_geo: Factor = ONE  # what a region costs where a model has no factor for any: the most of all its models
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class Shelf(Mapping[str, Model]):
         self._models: dict[str, Model] = {}
         self._entries: dict[str, Entry] = {}
         self.names = self._aliases()
-        self.rules = _term_rules(file, tree, _dearest_geo(file, text))
+        self._dearest_geo = _dearest_geo(file, text)
+        self.rules = _term_rules(file, tree, self._dearest_geo)
         self.resale_fees = read_entry(f"{file}: resale_fees", {"fees": tree.get("resale_fees", {})}).fees
         self.checked = max((date.fromisoformat(day) for day in set(_CHECKED.findall(text))), default=None)
 
@@ -136,7 +137,7 @@ class Shelf(Mapping[str, Model]):
             raise PriceError(f"{self.file}: {key} must say when it was checked and its sources")
         if any(self.names.get(alias) != key for alias in entry.aliases):
             raise PriceError(f"{self.file}: {key} must list its aliases as [one, two]")
-        if largest([self.rules.dearest_geo, *entry.geos.values()]) != self.rules.dearest_geo:
+        if largest([self._dearest_geo, *entry.geos.values()]) != self._dearest_geo:
             raise PriceError(f"{self.file}: {key} must list its regions as {{one: '1', two: '1.1'}}")
         return entry
 
@@ -236,4 +237,6 @@ def _term_rules(file: str, tree: Mapping[str, object], dearest_geo: Factor) -> T
     names, tiers, geos = tree.get("tier_names", {}), tree.get("unsaid_tiers", [STANDARD]), tree.get("unsaid_geos", [])
     if not isinstance(names, dict) or not isinstance(tiers, list) or not isinstance(geos, list):
         raise PriceError(f"{file}: tier_names must be a mapping, unsaid_tiers and unsaid_geos lists")
+    if "unlisted_geo" in tree:  # of a vendor whose models all say it: then the others are users', at their own prices
+        dearest_geo = read_entry(file, {"geo": {"x": tree["unlisted_geo"]}}).geos["x"]
     return TermRules(names, tuple(tiers), tuple(geos), dearest_geo)

@@ -23,6 +23,7 @@ from lockpin_core.provider_files import choice, read_files, table, text, texts, 
 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
 _GLOBAL, _LOCATION = "global", re.compile("/locations/([^/]+)")
+_COLON = re.compile("%3A", re.IGNORECASE)  # a colon parts no segments, so a path reads the same with it coded
 _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remembers, of at most so many characters
 _KEYS = frozenset(
     {
@@ -43,7 +44,7 @@ _KEYS = frozenset(
             "cost_params",
             "location_geo",
         ),
-        *("tier_names", "unsaid_tiers", "unsaid_geos", "models"),
+        *("tier_names", "unsaid_tiers", "unsaid_geos", "unlisted_geo", "models"),
     }
 )
 
@@ -197,7 +198,7 @@ class Provider:
 
     def _lists_free(self, method: str, path: str, plain: str, *, literal: bool = False) -> bool:
         """Say whether a path is listed as free; `literal`: by an entry whose last segment is written out."""
-        if path.split("?", 1)[0] != plain:
+        if _COLON.sub(":", path.split("?", 1)[0]) != plain:
             return False
         listed = (pattern for verb, pattern in self.free if verb == method)
         wanted = (pattern for pattern in listed if not literal or not re.search(r"[*{]", pattern.rpartition("/")[2]))

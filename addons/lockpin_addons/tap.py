@@ -23,14 +23,13 @@ from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
 from lockpin_core.wire.anthropic_results import ResultsScanner
-from lockpin_core.wire.protocol import Scanner
+from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.scanners import BodyScanner
 
 PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
 MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes, where its scanner may keep all of it
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
-SSE = "text/event-stream"
 
 
 def _settle_as_held(tap: Tap, flow: http.HTTPFlow) -> None:
@@ -80,7 +79,7 @@ class Tap:
 
     def _watch(self, trip: Trip, response: http.Response) -> None:
         assert trip.admitted is not None
-        is_stream = response.headers.get("content-type", "").lower().startswith(SSE)
+        is_stream = _is_stream(response, trip.admitted.wire)
         trip.scanner = trip.admitted.wire.scanner(streamed=is_stream, asked=trip.admitted.parsed)
         trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
         if not is_stream and not trip.admitted.held.call.streamed:
@@ -93,7 +92,7 @@ class Tap:
 
     def _listen(self, trip: Trip, response: http.Response, polled: Polled) -> None:
         """Read a free reply as it passes: it may state what an earlier call used."""
-        is_stream = response.headers.get("content-type", "").lower().startswith(SSE)
+        is_stream = _is_stream(response, polled.wire)
         trip.scanner = polled.wire.scanner(streamed=is_stream)
         trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
         response.stream = self._callable(trip)
@@ -279,6 +278,11 @@ class Tap:
             code = trip.admitted.wire.error_code(body)
         seconds = -int(-(time.monotonic() - trip.sent_at_s) // 1)
         return Outcome(ending, status, seconds, code)
+
+
+def _is_stream(response: http.Response, wire: Wire) -> bool:
+    said: str = response.headers.get("content-type", "")
+    return said.lower().startswith(wire.stream_type)
 
 
 def _undeclare_length(response: http.Response) -> None:

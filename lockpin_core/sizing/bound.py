@@ -42,7 +42,7 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
     `output_limit` is the limit in force for a choice, None where the call goes out without one.
     """
     prompt = prompt_bound(parsed.content, model)
-    output = output_bound(model, output_limit)
+    output = output_bound(model, output_limit) if parsed.clamped or output_limit is None else output_limit
     if prompt is None or output is None:
         return None
     if parsed.beyond_limit and model.max_output_tokens is None:

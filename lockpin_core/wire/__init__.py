@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from lockpin_core.call import Refusal, Reply
 from lockpin_core.wire.anthropic_batches import AnthropicBatches
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
+from lockpin_core.wire.bedrock_converse import BedrockConverse
+from lockpin_core.wire.bedrock_invoke import BedrockInvoke
 from lockpin_core.wire.gemini import CodeAssist, Gemini
 from lockpin_core.wire.gemini_embed import GeminiEmbed
 from lockpin_core.wire.gemini_interactions import GeminiInteractions
@@ -15,7 +17,7 @@ from lockpin_core.wire.openai_completions import OpenAICompletions
 from lockpin_core.wire.openai_embeddings import OpenAIEmbeddings
 from lockpin_core.wire.openai_responses import OpenAICompact, OpenAIResponses
 from lockpin_core.wire.protocol import Wire
-from lockpin_core.wire.refusals import anthropic_refusal, gemini_refusal, openai_refusal
+from lockpin_core.wire.refusals import anthropic_refusal, bedrock_refusal, gemini_refusal, openai_refusal
 
 type RefusalShape = Callable[[Refusal, Mapping[str, object]], Reply]
 
@@ -32,6 +34,8 @@ WIRES: tuple[Wire, ...] = (
     CodeAssist(),
     GeminiEmbed(),
     GeminiInteractions(),
+    BedrockConverse(),
+    BedrockInvoke(),
 )
 
 _BY_NAME = {wire.name: wire for wire in WIRES}
@@ -39,6 +43,7 @@ _SHAPES: Mapping[str, RefusalShape] = {
     "anthropic": anthropic_refusal,
     "openai": openai_refusal,
     "gemini": gemini_refusal,
+    "bedrock": bedrock_refusal,
 }
 
 

@@ -124,28 +124,31 @@ class AnthropicMessages(Wire):
 
 def _limited(body: Splice, max_output: int) -> dict[str, bytes]:
     """Say what changes with an output limit: it, and the thinking budgets that would not fit below it."""
-    values = {"max_tokens": b"%d" % max_output}
-    thinking, fallbacks = body.get("thinking") or b"", body.get("fallbacks") or b""
-    if thinking.startswith(b"{"):
-        values |= _fitting_budget(Splice.of(thinking), max_output)
+    values = {"max_tokens": b"%d" % max_output, **fitting_budget(body, "thinking", max_output)}
+    fallbacks = body.get("fallbacks") or b""
     if fallbacks.startswith(b"["):
 
         def change(raw: bytes, fallback: Mapping[str, object]) -> Mapping[str, bytes]:
-            own = Splice.of(raw).get("thinking") or b""
-            takes_limit = fallback.get("max_tokens") is None and own.startswith(b"{")
-            return _fitting_budget(Splice.of(own), max_output) if takes_limit else {}
+            takes_limit = fallback.get("max_tokens") is None
+            return fitting_budget(Splice.of(raw), "thinking", max_output) if takes_limit else {}
 
         values["fallbacks"] = change_each(fallbacks, change)
     return values
 
 
-def _fitting_budget(thinking: Splice, max_output: int) -> dict[str, bytes]:
+def fitting_budget(body: Splice, key: str, max_output: int) -> dict[str, bytes]:
+    """Say what a member with a thinking budget must be for the budget to fit below an output limit; empty: it stays.
+
+    Raises WireError where none can fit.
+    """
+    raw = body.get(key) or b""
+    thinking = Splice.of(raw if raw.startswith(b"{") else b"{}")
     budget = thinking.get("budget_tokens") or b""
     if not budget.isdigit() or int(budget) < max_output:
         return {}
     if max_output <= MIN_THINKING_TOKENS:
-        raise WireError(f"thinking.budget_tokens does not fit below {max_output} output tokens")
-    return {"thinking": thinking.having({"budget_tokens": b"%d" % (max_output - 1)})}
+        raise WireError(f"{key}.budget_tokens does not fit below {max_output} output tokens")
+    return {key: thinking.having({"budget_tokens": b"%d" % (max_output - 1)})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ _CODE_RESULTS = frozenset(
 
 
 @dataclass(slots=True)
-class _Message:
+class Message:
     """What is known of a message so far."""
 
     dearest_write: Unit = Unit.CACHE_WRITE_5M
@@ -217,11 +217,12 @@ class _Message:
         }
 
 
-def _new(asked: Parsed | None) -> _Message:
+def message_for(asked: Parsed | None) -> Message:
+    """Begin a message that answers a request, where that is known."""
     if asked is None:
-        return _Message()
+        return Message()
     writes_hour = Unit.CACHE_WRITE_1H in asked.prompt_units
-    return _Message(
+    return Message(
         Unit.CACHE_WRITE_1H if writes_hour else Unit.CACHE_WRITE_5M,
         asked_model=asked.model,
         bills_container=Unit.CODE_SESSION in asked.fees,
@@ -245,7 +246,7 @@ class MessageScanner(BodyScanner):
 
 def read_message(found: dict[str, Any], asked: Parsed | None) -> Reading:
     """Read a message that is whole; `asked`: the request, where it is known."""
-    message = _new(asked)
+    message = message_for(asked)
     message.ended = True
     if found.get("type") == "error" or (found.get("error") and "usage" not in found):
         message.error = error_type(found.get("error") or found, "type", "code")
@@ -258,16 +259,16 @@ def read_message(found: dict[str, Any], asked: Parsed | None) -> Reading:
     return message.reading()
 
 
-class MessageStreamScanner(EventsScanner[_Message]):
+class MessageStreamScanner(EventsScanner[Message]):
     """Reads a reply that is a stream of events."""
 
     __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        super().__init__(_new(asked), _take)
+        super().__init__(message_for(asked), take_event)
 
 
-def _take(message: _Message, event: Event) -> None:
+def take_event(message: Message, event: Event) -> None:
     """Take one event of a stream; unknown ones pass."""
     if event.is_lost:
         return message.lose()

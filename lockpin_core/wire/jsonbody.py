@@ -22,7 +22,10 @@ from lockpin_core.wire.textsize import sizes, utf8_size
 MAX_LIMIT = 10**9  # no field that bounds a cost may be larger
 # Where limits stand that are not at the top, in every format.
 _CONTAINERS = frozenset(
-    {"thinking", "reasoning", "generationConfig", "generation_config", "thinkingConfig", "thinking_config", "request"}
+    {
+        *("thinking", "reasoning", "generationConfig", "generation_config", "thinkingConfig", "thinking_config"),
+        *("request", "inferenceConfig", "additionalModelRequestFields", "reasoning_config"),
+    }
 )
 _STREAM_FLAGS = frozenset({"include_usage", "include_obfuscation"})
 _FEW_BYTES = 16 * 1024  # of a body that nobody has to wait for

@@ -56,6 +56,7 @@ class Wire(Protocol):
     """
 
     error_shape: ClassVar[str] = "openai"  # whose error bodies its refusals look like
+    stream_type: ClassVar[str] = "text/event-stream"  # how the content type of a streamed reply begins
     reads_headers: ClassVar[frozenset[str]] = frozenset()  # of those that change a cost, the ones that `parse` reads
     links: ClassVar[bool] = False  # a later call may name its replies by their id: for what they hold, or for usage
     held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
@@ -89,7 +90,7 @@ class Wire(Protocol):
         """
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
-        """Make a scanner for a 2xx reply: server-sent events when `streamed`, else one JSON body.
+        """Make a scanner for a 2xx reply: of `stream_type` when `streamed`, else one JSON body.
 
         `asked` is the request, where it is known: it settles what a reply leaves open (cache lifetimes, choices).
         """

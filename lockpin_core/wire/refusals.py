@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lockpin_core.call import Refusal, Reply
 from lockpin_core.jsontext import dumps
@@ -25,6 +26,14 @@ _GOOGLE_STATUS = {
     500: "INTERNAL",
     503: "UNAVAILABLE",
 }
+# What Amazon calls an error of each status: its SDKs raise it by this name, and retry none but the last three.
+_AMAZON_ERROR = {
+    402: "ServiceQuotaExceededException",
+    403: "AccessDeniedException",
+    429: "ThrottlingException",
+    500: "InternalServerException",
+    503: "ServiceUnavailableException",
+}
 _MAY_WAIT = (429, 503)  # SDKs sleep as long as Retry-After says, so it goes only where waiting is meant
 
 
@@ -45,6 +54,13 @@ def gemini_refusal(refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
     status = _GOOGLE_STATUS.get(refusal.status, "FAILED_PRECONDITION")
     error = {"code": refusal.status, "message": refusal.message, "status": status}
     return _reply(refusal, {"error": error, "lockpin": lockpin})
+
+
+def bedrock_refusal(refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:
+    """Put a refusal into the error shape of Amazon Bedrock, which names the error in a header."""
+    reply = _reply(refusal, {"message": refusal.message, "lockpin": lockpin})
+    name = _AMAZON_ERROR.get(refusal.status, "ValidationException")
+    return replace(reply, headers={**reply.headers, "x-amzn-errortype": name})
 
 
 def failed_response(refusal: Refusal, lockpin: Mapping[str, object]) -> Reply:

@@ -70,6 +70,12 @@ KINDS = {
 }
 
 
+FIELDS = {
+    "gemini": "serviceTier",
+    **dict.fromkeys(("gemini_embed", "code_assist", "anthropic_batches", "bedrock_converse")),
+}  # of tiers
+
+
 @st.composite
 def asking(draw: st.DrawFn, kind: str = "any") -> Asked:
     """Draw a request of some wire to some provider's model, with a tier that it may ask for."""
@@ -80,9 +86,7 @@ def asking(draw: st.DrawFn, kind: str = "any") -> Asked:
     name, other = draw(st.sampled_from(models)), draw(st.sampled_from(models))
     name = KNOWN[body.wire][1] if known else name
     word = draw(st.sampled_from([None, None, "auto", "default", "priority", "flex"]))
-    field = {"gemini": "serviceTier", "gemini_embed": None, "code_assist": None, "anthropic_batches": None}.get(
-        body.wire, "service_tier"
-    )
+    field = FIELDS.get(body.wire, "service_tier")
     more = {field: word} if word and field and field not in body.told else {}
     text, host = draw(texts_drawn), draw(st.integers(0, 8))
     try:

@@ -4,12 +4,14 @@ What is expected is worked out from the units that stand beside each sample and 
 the product's takes part in it. Every reply is also cut at every byte.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+import frames
 import pricebook
 import pytest
 from desks import NOW
@@ -23,20 +25,6 @@ from lockpin_core.wire import wire_named
 
 # Samples of wires that are not built yet.
 LATER = {
-    "bedrock_converse.json": "Bedrock's own formats",
-    "bedrock_converse_stream.eventstream.bin": "Bedrock's own formats",
-    "bedrock_converse_stream_no_metadata.eventstream.bin": "Bedrock's own formats",
-    "bedrock_count_tokens.json": "Bedrock's own formats",
-    "bedrock_error_400.json": "Bedrock's own formats",
-    "bedrock_error_403.json": "Bedrock's own formats",
-    "bedrock_error_403_signature.json": "Bedrock's own formats",
-    "bedrock_error_424.json": "Bedrock's own formats",
-    "bedrock_error_429.json": "Bedrock's own formats",
-    "bedrock_error_500.json": "Bedrock's own formats",
-    "bedrock_error_503.json": "Bedrock's own formats",
-    "bedrock_invoke_stream_anthropic.eventstream.bin": "Bedrock's own formats",
-    "bedrock_invoke_stream_cut.eventstream.bin": "Bedrock's own formats",
-    "bedrock_invoke_stream_exception.eventstream.bin": "Bedrock's own formats",
     "image_stream.sse": "images",
     "image_usage.json": "images",
     "responses_ws_session.jsonl": "Responses over a WebSocket",
@@ -50,8 +38,12 @@ STATED_ALONE = ("openrouter_stream",)
 # A model that draws, which has no price and which no request may name: nothing is sure but the hold.
 NO_PRICE = ("responses_hosted_tools",)
 PENDING = ("responses_background_queued",)
-HIDES_THINKING = ("anthropic_messages_stream_cut_after_start", "anthropic_messages_stream_error_event")
-COUNTS_ONLY = ("gemini_count_tokens",)
+HIDES_THINKING = (
+    *("anthropic_messages_stream_cut_after_start", "anthropic_messages_stream_error_event"),
+    *("bedrock_invoke_stream_cut", "bedrock_invoke_stream_exception"),
+)
+STATE_PROMPT = ("anthropic_messages", "bedrock_invoke")  # formats whose first event states the prompt
+COUNTS_ONLY = ("gemini_count_tokens", "bedrock_count_tokens")
 DONE = Outcome(Ending.DONE, 200, seconds=1)
 REPLIES = [sample for sample in SAMPLES if sample.status == 200 and sample.name not in COUNTS_ONLY]
 COMPLETE = [sample for sample in REPLIES if sample.complete]
@@ -113,7 +105,7 @@ def test_a_reply_with_a_unit_that_has_no_price_is_charged_its_hold(sample: Sampl
     assert usd(sample, asked.found.incoming) < asked.call.quote.most.decimal()
 
 
-@pytest.mark.parametrize("sample", [s for s in CUT if s.folder != "anthropic_messages"], ids=by_name)
+@pytest.mark.parametrize("sample", [s for s in CUT if s.folder not in STATE_PROMPT], ids=by_name)
 def test_a_reply_that_never_stated_its_usage_is_charged_its_hold(sample: Sample):
     asked, ended = ask(sample), sample.meta.get("terminal") in ("failed", "cancelled")
 
@@ -124,9 +116,9 @@ def test_a_reply_that_never_stated_its_usage_is_charged_its_hold(sample: Sample)
     assert (charge.reason, charge.estimated) == ("no_usage" if ended else "stream_cut", True)
 
 
-@pytest.mark.parametrize("sample", [s for s in CUT if s.folder == "anthropic_messages"], ids=by_name)
+@pytest.mark.parametrize("sample", [s for s in CUT if s.folder in STATE_PROMPT], ids=by_name)
 def test_a_cut_messages_stream_is_charged_its_input_and_a_second_of_hidden_thinking(sample: Sample):
-    """Both think, and relay less text than 400 tokens a second and 512 more may have been."""
+    """All think, and relay less text than 400 tokens a second and 512 more may have been."""
     asked = ask(sample)
     assert sample.name in HIDES_THINKING
     thought = replace(sample, expect=sample.expect | {"usage": sample.expect["usage"] | {"output": 400 + 512}})
@@ -179,14 +171,17 @@ def test_the_type_of_an_error_is_read(sample: Sample):
 
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if s.name in COUNTS_ONLY], ids=by_name)
 def test_a_count_of_tokens_is_read(sample: Sample):
-    assert wire_named("gemini").read_count(sample.body) == sample.expect["input_tokens"]
+    assert wire_named(sample.folder).read_count(sample.body) == sample.expect["input_tokens"]
 
 
 # Cut at every byte
 
 
-def events(body: bytes) -> Iterator[dict]:
-    """Give the whole events of the beginning of a stream."""
+def events(body: bytes, *, framed: bool = False) -> Iterator[dict]:
+    """Give the whole events of the beginning of a stream; `framed`: they come in Amazon's frames."""
+    if framed:
+        yield from map(frames.payload, frames.cut_up(body))
+        return
     for block in body.replace(b"\r\n", b"\n").split(b"\n\n")[:-1]:
         lines = [line.removeprefix(b"data:") for line in block.split(b"\n") if line.startswith(b"data:")]
         try:
@@ -218,18 +213,18 @@ def least(usage: dict) -> dict[str, int]:
         prompt = told("prompt_tokens", "input_tokens", "promptTokenCount")
         output = told("completion_tokens", "output_tokens", "candidatesTokenCount") + told("thoughtsTokenCount")
         return {"input": prompt - read, "cache_read": read, "output": output}
-    written = told("cache_creation_input_tokens")
+    written = told("cache_creation_input_tokens", "cacheWriteInputTokens")
     return {
-        "input": told("input_tokens") + written,  # a write costs more than the input
-        "cache_read": told("cache_read_input_tokens"),
-        "output": told("output_tokens"),
+        "input": told("input_tokens", "inputTokens") + written,  # a write costs more than the input
+        "cache_read": told("cache_read_input_tokens", "cacheReadInputTokens"),
+        "output": told("output_tokens", "outputTokens"),
     }
 
 
 def stated_usd(sample: Sample, came: Incoming, body: bytes) -> Fraction:
     """Price what a stream had stated before it was cut: of each unit the most, as figures repeat and never add up."""
     most: dict[str, int] = {}
-    for event in events(body):
+    for event in events(body, framed=sample.framed):
         for usage in mentions(event):
             most = {unit: max(count, most.get(unit, 0)) for unit, count in least(usage).items()}
     model = OWN.get(sample.model, sample.model)
@@ -238,6 +233,15 @@ def stated_usd(sample: Sample, came: Incoming, body: bytes) -> Fraction:
 
 ENDINGS = (Outcome(Ending.CUT, 200, seconds=0), Outcome(Ending.CLIENT_LEFT, 200, seconds=3), DONE)
 STREAMS = [sample for sample in REPLIES if sample.streamed]
+
+
+def ends_of(sample: Sample) -> Iterator[int]:
+    """Give the places where an event of a stream has ended."""
+    body = sample.body
+    if sample.framed:
+        yield from itertools.accumulate(map(len, frames.cut_up(body)))
+        return
+    yield from (at for at in range(len(body)) if body[at - 2 : at] == b"\n\n" or body[at - 4 : at] == b"\r\n\r\n")
 
 
 def trued_up(asked: Asked, reading: Reading) -> Call | None:
@@ -252,13 +256,10 @@ def trued_up(asked: Asked, reading: Reading) -> Call | None:
 @pytest.mark.parametrize("sample", STREAMS, ids=by_name)
 def test_a_stream_cut_anywhere_is_charged_what_it_stated_at_least_and_its_hold_at_most(sample: Sample):
     asked, body = ask(sample), sample.body
-    states = asked.found.incoming.provider.prompt_first and asked.wire.name in ("anthropic_messages", "gemini")
+    states = asked.found.incoming.provider.prompt_first and asked.wire.name in (*STATE_PROMPT, "gemini")
     may_shrink = states and not asked.parsed.grows
     scanner = asked.wire.scanner(streamed=True, asked=asked.parsed)
-    call, ends = (
-        asked.call,
-        {at for at in range(len(body)) if body[at - 2 : at] == b"\n\n" or body[at - 4 : at] == b"\r\n\r\n"},
-    )
+    call, ends = asked.call, set(ends_of(sample))
     least_usd = Fraction(0)
     for at in range(len(body) + 1):
         if at in ends or at == len(body):
@@ -289,7 +290,8 @@ def test_a_body_cut_anywhere_is_charged_its_hold(sample: Sample):
 
 
 def test_every_stream_that_is_here_is_cut():
-    here = {path for folder in PLACES for path in (DATA / folder).glob("*.sse*") if ".expect." not in path.name}
+    found = [path for folder in PLACES for end in ("*.sse*", "*.bin") for path in (DATA / folder).glob(end)]
+    here = {path for path in found if ".expect." not in path.name}
 
     assert {sample.path for sample in STREAMS} == here
     assert {sample.folder for sample in STREAMS} == {*PLACES} - {
@@ -298,10 +300,7 @@ def test_every_stream_that_is_here_is_cut():
         "anthropic_batches",
     }
     assert {name for name in LATER if ".sse" in name or ".eventstream" in name} == {
-        *("bedrock_converse_stream.eventstream.bin", "bedrock_converse_stream_no_metadata.eventstream.bin"),
-        *("bedrock_invoke_stream_anthropic.eventstream.bin", "bedrock_invoke_stream_cut.eventstream.bin"),
-        *("bedrock_invoke_stream_exception.eventstream.bin", "image_stream.sse"),
-        *("speech_stream.sse", "transcription_stream.sse"),
+        *("image_stream.sse", "speech_stream.sse", "transcription_stream.sse"),
     }
 
 

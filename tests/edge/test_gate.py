@@ -409,7 +409,7 @@ def test_a_path_without_a_wire_is_never_a_tunnel(rig):
     hosts = {
         "generativelanguage.googleapis.com": "/v1beta/interactions",
         "openrouter.ai": "/api/v1/rerank",
-        "bedrock-runtime.eu-west-1.amazonaws.com": "/model/x/invoke",
+        "bedrock-runtime.eu-west-1.amazonaws.com": "/model/x/invoke-with-bidirectional-stream",
         "europe-west1-aiplatform.googleapis.com": "/v1/projects/p/locations/l/publishers/google/models/m:predict",
         "chatgpt.com": "/backend-api/codex/images/generations",
         "my-resource.openai.azure.com": "/openai/v1/images/generations",

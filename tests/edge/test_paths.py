@@ -20,13 +20,13 @@ from lockpin_core.providers import Provider, Providers
 PROVIDERS = Providers.load(shipped_dir()).all()
 WRITING = ("POST", "PUT", "PATCH")
 READING = ("GET", "HEAD", "OPTIONS", "DELETE")
-NO_CALL = ("bad_request", "unknown_model")
+NO_CALL = ("bad_request", "unknown_model", "unpriced_tool")
 NOWHERE = ("/", "/never/heard/of", "/v1/never")
 
 
 def plain(pattern: str) -> str:
     """Write a pattern out as one of those that it stands for."""
-    return pattern.replace("{model}", "m1").replace("*", "x1")
+    return pattern.replace("{model}", "m1").replace("{arn}", "arn:aws:x1/y1").replace("*", "x1")
 
 
 def hosts_of(provider: Provider) -> list[str]:
@@ -37,8 +37,9 @@ EVERY_HOST = [host for provider in PROVIDERS for host in hosts_of(provider)]
 
 
 def is_like(pattern: str, path: str) -> bool:
-    """Match `*` with one segment, at the end with one or more; `{model}` with a part of one."""
+    """Match `*` with one segment, at the end with one or more; `{model}` with a part of one, `{arn}` with two."""
     text = re.escape(pattern).replace(re.escape("{model}"), "[^/]+").replace(r"\*", "[^/]+")
+    text = text.replace(re.escape("{arn}"), "arn:[^/]+/[^/]+")
     if pattern.endswith("/*"):
         text = text.removesuffix("[^/]+") + ".+"
     return re.fullmatch(text, path, re.IGNORECASE) is not None
@@ -134,7 +135,7 @@ def test_every_other_call_that_could_cost_is_refused_by_its_name(rig, provider):
                 sent.append((method, path))
             elif what == "unknown":
                 assert (status, body["lockpin"]["code"]) == (403, "uncapped_call"), (method, host, path, body)
-                assert f"{method} {path} on {host} cannot be metered" in body["error"]["message"]
+                assert f"{method} {path} on {host} cannot be metered" in body.get("error", body)["message"]
                 assert_shape(provider.error_shape, body)
             else:  # an empty body is no call; what matters is that it is read as one, and by whom
                 assert (status, body["lockpin"]["code"] in NO_CALL) == (400, True), (method, host, path, body)
@@ -165,8 +166,10 @@ def test_a_websocket_is_refused_at_once_wherever_it_could_cost(rig, provider):
 
 
 def assert_shape(shape: str, body: dict) -> None:
-    error = body["error"]
+    error = body.get("error", {})
     match shape:
+        case "bedrock":
+            assert {*body} == {"message", "lockpin"}
         case "anthropic":
             assert (body["type"], error["type"]) == ("error", "uncapped_call")
         case "gemini":

@@ -23,6 +23,7 @@ from lockpin_core.wire import WIRES, wire_named
 DEFAULT_COMPLETION = 16  # tokens that a completion has where nobody says
 LIMITS = {
     "anthropic_messages": ("max_tokens",),
+    "bedrock_invoke": ("max_tokens",),
     "openai_chat": ("max_completion_tokens", "max_tokens"),
     "openai_responses": ("max_output_tokens",),
     "openai_completions": ("max_tokens",),
@@ -31,6 +32,7 @@ LIMITS = {
 TIERS = {"gemini": "serviceTier"} | dict.fromkeys(
     tuple(wire.name for wire in WIRES if "gemini" not in wire.name and wire.name != "code_assist"), "service_tier"
 )
+CLAUDES = ("anthropic_messages", "bedrock_invoke")
 COUNTED = ("openai_chat", "openai_completions", "compatible_completions")  # a request may ask for several choices
 HEADERS = (
     {},
@@ -137,7 +139,7 @@ def _body(found: Priced, told: Mapping) -> Body:
         _limit(wire, inner),
         choices=max((count for count in choices if count), default=1),
         reads=reads,
-        writes=reads if wire == "anthropic_messages" else 1,
+        writes=reads if wire in CLAUDES else 1,
         cached=_cached(wire, told),
         fees={"web_search": searches} if searches else {},
         hides=found.parsed.content.hidden is not None,
@@ -150,6 +152,9 @@ def _limit(wire: str, inner: Mapping) -> int | None:
         return _number(_either(config, "maxOutputTokens", "max_output_tokens"))
     if wire in OUTPUTLESS:
         return 0
+    if wire == "bedrock_converse":
+        config = inner.get("inferenceConfig")
+        return config.get("maxTokens") if isinstance(config, Mapping) else None
     stated = [inner[key] for key in LIMITS.get(wire, ()) if inner.get(key) is not None]
     if wire == "openai_completions" and not stated:
         return DEFAULT_COMPLETION
@@ -172,9 +177,9 @@ def _number(value: object) -> int | None:
 
 def _reads(wire: str, inner: Mapping) -> tuple[int, int]:
     """Say how often the prompt may be read, and how many searches may be made."""
-    tools = inner.get("tools") if wire in ("anthropic_messages", "openai_responses") else None
+    tools = inner.get("tools") if wire in (*CLAUDES, "openai_responses") else None
     kinds = [(str(tool.get("type", "")), tool) for tool in tools or []]
-    if wire == "anthropic_messages":
+    if wire in CLAUDES:
         uses = [(kind, tool.get("max_uses")) for kind, tool in kinds if SEARCHES.match(kind)]
         calls = [(kind, SEARCH_LIMIT if most is None else most) for kind, most in uses]
         return 1 + sum(most for _, most in calls), sum(most for kind, most in calls if kind.startswith("web_search"))
@@ -188,7 +193,7 @@ def _reads(wire: str, inner: Mapping) -> tuple[int, int]:
 def _cached(wire: str, told: Mapping) -> tuple[str, ...]:
     lives = [mark.get("ttl", "5m") for mark in _marks(told)]
     marked = MARKED_1H if "1h" in lives else MARKED_5M if lives else ()
-    if wire == "anthropic_messages":
+    if wire in CLAUDES:
         return marked
     return (
         OPENAI_WRITES if wire.startswith("openai_") and wire not in ("openai_embeddings", "openai_completions") else ()

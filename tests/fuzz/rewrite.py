@@ -22,8 +22,18 @@ TOUCHED = {  # members that a change may touch
     "openai_responses": {"max_output_tokens", "max_tool_calls"},
     "gemini": {"generationConfig", "generation_config"},
     "code_assist": {"request"},
+    "bedrock_converse": {"inferenceConfig", "additionalModelRequestFields"},
+    "bedrock_invoke": {"max_tokens", "thinking", "tools", "fallbacks"},
 }
-SET_INSIDE = {"max_uses", "budget_tokens", "include_usage", "maxOutputTokens", "max_output_tokens", "max_tokens"}
+SET_INSIDE = {
+    "max_uses",
+    "budget_tokens",
+    "include_usage",
+    "maxOutputTokens",
+    "max_output_tokens",
+    "max_tokens",
+    "maxTokens",
+}
 
 
 def run(data: bytes) -> None:

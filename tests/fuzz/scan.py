@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from asking import NAMES
-from bills import CONFIG, KNOWN, Asked, ask, place_of, statable
+from bills import CONFIG, KNOWN, Asked, ask, place_of, statable, tier_asked
 from bodies import Body
 from inputs import Choices, pieces, split
 from replies import SAMPLES, Sample, request_body
@@ -169,7 +169,7 @@ def is_within(asked: Asked, reading: Reading) -> bool:
         most.prompt_units | {Unit.CACHE_READ} | ({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in most.prompt_units else set())
     )
     own = {None, asked.found.parsed.model, asked.call.model}
-    tiers = statable(asked.call.provider, told.get("service_tier") or told.get("serviceTier"))
+    tiers = statable(asked.call.provider, tier_asked(told))
     return (
         sum(usage.get(unit, 0) for unit in PROMPT_UNITS) <= most.prompt
         and sum(usage.get(unit, 0) for unit in OUTPUT_UNITS) <= most.output

@@ -109,6 +109,13 @@ def test_only_entries_with_the_prefix_and_mode_are_the_providers():
     assert made((), {"m": entry("1"), "l/n": entry("1", mode="realtime"), "x/o": entry("1")}).entries == {}
 
 
+def test_entries_that_begin_as_those_that_are_not_meant_are_not_the_providers():
+    entries = {"l/m": entry("1"), "l/x/m": entry("2"), "x/m": entry("3"), "n": entry("4")}
+    without = {"names": ["l"], "prefixes": ["l/", ""], "without": ["x/", "l/x/"], "modes": ["chat"]}
+
+    assert list(made((), entries, litellm=without).entries) == ["m", "n"]
+
+
 def test_the_larger_facts_and_factors_are_taken():
     found = one(
         [model("m", context_window=100)],

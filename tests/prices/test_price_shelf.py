@@ -34,6 +34,14 @@ def test_the_index_of_a_shipped_file_has_every_entry_and_alias_of_it(file, tree)
     assert found.rules.dearest_geo == ((11, 10) if "1.1" in factors else (1, 1))
 
 
+def test_a_vendor_whose_models_all_say_what_a_region_costs_may_say_what_it_costs_for_others():
+    text = f"  a: {{input: '1', geo: {{x: '1.7'}}, {SOURCED}}}\n"
+    found = Shelf("p.yaml", {"provider": "p", "unlisted_geo": "1.2", "models": text})
+
+    assert found.rules.dearest_geo == (6, 5)
+    assert found["a"].geos == {"x": (17, 10)}
+
+
 def test_an_entry_is_read_when_it_is_asked_for_and_hurts_nobody_before():
     found = shelf(f"  good: {{input: '1', {SOURCED}}}\n  bad: {{input: cheap, {SOURCED}}}\n")
 

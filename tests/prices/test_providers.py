@@ -1,4 +1,5 @@
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -80,7 +81,7 @@ HOSTS = {
         f"{service}.{place}"
         for service in ("bedrock", "bedrock-runtime", "bedrock-runtime-fips", "bedrock-mantle", "bedrock-agent-runtime")
         for place in (
-            *("us-east-1.amazonaws.com", "us-gov-west-1.amazonaws.com", "us-east-1.api.aws"),
+            *("us-east-1.amazonaws.com", "us-east-1.api.aws"),
             *("cn-north-1.amazonaws.com.cn", "cn-north-1.api.amazonwebservices.com.cn"),
             *("eusc-de-east-1.amazonaws.eu", "eusc-de-east-1.api.amazonwebservices.eu"),
             *("us-iso-east-1.c2s.ic.gov", "us-iso-east-1.api.aws.ic.gov"),
@@ -88,6 +89,12 @@ HOSTS = {
             *("eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1.api.cloud-aws.adc-e.uk"),
             *("us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1.api.aws.hci.ic.gov"),
         )
+    ),
+    "bedrock_gov": tuple(
+        f"{service}.us-gov-{side}-1.{end}"
+        for service in ("bedrock-runtime", "bedrock-runtime-fips", "bedrock-mantle")
+        for side in ("east", "west")
+        for end in ("amazonaws.com", "api.aws")
     ),
     "vertex": (
         *("aiplatform.googleapis.com", "us-central1-aiplatform.googleapis.com"),
@@ -191,8 +198,11 @@ WIRES = {
     "compatible_completions",
     "anthropic_batches",
     *("anthropic_messages", "gemini", "gemini_embed", "gemini_interactions", "code_assist"),
+    *("bedrock_converse", "bedrock_invoke"),
 }
-UNMETERED = {"github_models"}  # retired
+BEDROCK = "bedrock-runtime.us-east-1.amazonaws.com"
+ARN = "arn:aws:bedrock:us-east-1:1:application-inference-profile/Abc123"
+UNMETERED = {"github_models", "bedrock_gov"}  # retired; at prices that are not known
 
 
 def test_every_vendor_but_a_few_is_metered_in_a_format_that_there_is():
@@ -212,8 +222,9 @@ def test_no_path_is_both_billed_and_free():
 def test_every_billed_path_is_metered_and_none_of_its_get_is():
     for provider in PROVIDERS.all():
         for pattern, wire in provider.wires.items():
-            path = pattern.replace("{model}", "m").replace("*", "x")
-            assert provider.route("POST", path) == Metered(wire, "m" if "{model}" in pattern else None)
+            named = "m" if "{model}" in pattern else ARN if "{arn}" in pattern else None
+            path = pattern.replace("{model}", "m").replace("{arn}", ARN).replace("*", "x")
+            assert provider.route("POST", path) == Metered(wire, named)
             assert provider.route("GET", path) == Free()
             assert pattern == pattern.lower(), (provider.name, pattern)
 
@@ -256,6 +267,10 @@ def test_every_billed_path_is_metered_and_none_of_its_get_is():
         ("r.cognitiveservices.azure.com", "/openai/v1/embeddings", "openai_embeddings", None),
         ("bedrock-mantle.us-east-1.api.aws", "/openai/v1/responses", "openai_responses", None),
         ("bedrock-runtime.us-east-1.amazonaws.com", "/anthropic/v1/messages", "anthropic_messages", None),
+        (BEDROCK, "/model/us.anthropic.claude-opus-5/invoke", "bedrock_invoke", "us.anthropic.claude-opus-5"),
+        (BEDROCK, "/model/a.b-v1%3A0/converse-stream", "bedrock_converse", "a.b-v1:0"),
+        (BEDROCK, "/model/A.b-v1:0/Converse?x=1", "bedrock_converse", "A.b-v1:0"),
+        (BEDROCK, f"/model/{quote(ARN, safe='')}/invoke-with-response-stream", "bedrock_invoke", ARN),
         ("openrouter.ai", "/api/v1/chat/completions", "openai_chat", None),
         ("api.deepseek.com", "/chat/completions", "openai_chat", None),
         ("api.groq.com", "/openai/v1/chat/completions", "openai_chat", None),
@@ -289,8 +304,15 @@ def test_a_vendors_billed_paths(host, path, wire, model):
         ("generativelanguage.googleapis.com", "/v1beta/auth_tokens"),
         ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/endpoints/e:generateContent"),
         ("aiplatform.googleapis.com", "/v1/projects/p/locations/l/publishers/google/models/m:predict"),
-        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/anthropic.claude-opus-5/invoke"),
-        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/m/converse-stream"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/m/invoke-with-bidirectional-stream"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/a%2Fb/converse"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/m%253A0/converse"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/a%2Fb/count-tokens"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/async-invoke"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/guardrail/g/version/1/apply"),
+        ("bedrock-agent-runtime.us-east-1.amazonaws.com", "/agents/a/agentAliases/b/sessions/c/text"),
+        ("bedrock.us-east-1.amazonaws.com", "/model-invocation-job"),
+        ("bedrock-runtime.us-gov-west-1.amazonaws.com", "/model/anthropic.claude-opus-5/invoke"),
         ("cloudcode-pa.googleapis.com", "/v1internal:generateChat"),
         ("api.x.ai", "/v1/images/generations"),
         ("management-api.x.ai", "/auth/teams/t/api-keys"),
@@ -313,6 +335,9 @@ def test_counting_is_free_also_where_its_path_looks_like_a_billed_one():
     assert route("aiplatform.googleapis.com", "POST", claude) == Free()
     assert route("aiplatform.googleapis.com", "POST", claude.replace("count", "Count")) != Free()
     assert route("generativelanguage.googleapis.com", "POST", "/v1beta/models/m:countTokens") == Free()
+    for colon in (":", "%3A", "%3a"):
+        assert route(BEDROCK, "POST", f"/model/anthropic.claude-haiku-4-5-v1{colon}0/count-tokens") == Free()
+    assert route(BEDROCK, "POST", "/model/anthropic.claude-haiku-4-5-v1%253A0/count-tokens") == Unknown()
 
 
 def test_a_later_look_at_a_background_reply_may_settle_it():
@@ -439,6 +464,12 @@ def test_regional_hosts_carry_their_region():
         ("aiplatform.googleapis.com", "global"),
         ("europe-west4-aiplatform.googleapis.com", "regional"),
         ("aiplatform.eu.rep.googleapis.com", "regional"),
+        ("bedrock-runtime.us-west-2.amazonaws.com", "global"),
+        ("bedrock-mantle.us-east-1.api.aws", "global"),
+        ("bedrock-runtime-fips.ca-central-1.amazonaws.com", "elsewhere"),
+        ("bedrock-runtime.cn-north-1.amazonaws.com.cn", "elsewhere"),
+        ("x-1.bedrock-runtime.us-east-2.vpce.amazonaws.com", "global"),
+        ("x-1.bedrock-runtime.eu-west-1.vpce.amazonaws.com", "elsewhere"),
         ("r.openai.azure.com", "data_zone"),
         ("eastus.api.cognitive.microsoft.com", "data_zone"),
         ("api.deepseek.com", None),

@@ -42,6 +42,7 @@ OUTPUTLESS = ("openai_embeddings", "gemini_embed")
 KNOWN = {  # a model of each wire, of which everything is known
     "anthropic_messages": ("anthropic", "claude-opus-5-5"),
     "anthropic_batches": ("anthropic", "claude-opus-5-5"),
+    **dict.fromkeys(("bedrock_converse", "bedrock_invoke"), ("bedrock", "anthropic.claude-opus-5-5")),
     "gemini": ("gemini", "gemini-2.5-flash"),
     "code_assist": ("code_assist", "gemini-2.5-flash"),
     "gemini_embed": ("gemini", "gemini-embedding-2"),
@@ -80,9 +81,25 @@ SHOWN = (  # members of a request whose content a model reads
     "system_instruction",
     *("requests", "request"),
 )
-SCHEMAS = ("tools", "functions", "response_format", "text", "output_config", "generationConfig")
-AS_JSON = ("input", "args", "response", "arguments", "action", "tools")  # inside of those
-NOT_TEXT = ("data", "url", "image_url", "file_data", "fileUri", "file_id", "id", "role", "type", "mimeType", "model")
+SCHEMAS = (
+    *("tools", "functions", "response_format", "text", "output_config", "generationConfig"),
+    *("toolConfig", "outputConfig"),
+)
+AS_JSON = ("input", "args", "response", "arguments", "action", "tools", "json")  # inside of those
+NOT_TEXT = (
+    "data",
+    "url",
+    "image_url",
+    "file_data",
+    "fileUri",
+    "file_id",
+    "id",
+    "role",
+    "type",
+    "mimeType",
+    "model",
+    "bytes",
+)
 
 
 def texts(value: object, key: str = "") -> Iterator[str]:
@@ -137,7 +154,7 @@ def true_tokens(body: Body, told: Mapping, model: Model) -> int:
     messages = next(
         (inner[name] for name in ("messages", "contents", "input", "prompt") if isinstance(inner.get(name), list)), []
     )
-    around = 8 + 5 * len(messages) + (600 if "tools" in inner and body.wire == "anthropic_messages" else 0)
+    around = 8 + 5 * len(messages) + (600 if {"tools", "toolConfig"} & {*inner} and "claude" in model.id else 0)
     around += sum(20 + 600 * ("tools" in one["params"]) for one in inner.get("requests", []) if "params" in one)
     size = around + ids(told) + sum(tokens_of(text, model.tokenizer) for text in shown(told))
     window = model.context_tokens
@@ -273,6 +290,12 @@ def written(model: Model, limit: int | None) -> int:
     return min(known)
 
 
+def tier_asked(told: Mapping) -> str | None:
+    """Give the service tier that a request names; on Bedrock it stands in an object."""
+    said = told.get("service_tier") or told.get("serviceTier")
+    return said.get("type") if isinstance(said, Mapping) else said
+
+
 def statable(provider: str, asked: str | None) -> list[str | None]:
     """List the service tiers that a reply may state where the request said this."""
     if asked == "batch":
@@ -347,8 +370,7 @@ def reading_of(asked: Asked, most: Bill, chooser: Worst | Drawn) -> Reading:
         if asked.other is not None
     ]
     is_batch = asked.body.wire == "anthropic_batches"
-    said = "batch" if is_batch else told.get("service_tier") or told.get("serviceTier")
-    tier = chooser.pick(statable(provider, said))
+    tier = chooser.pick(statable(provider, "batch" if is_batch else tier_asked(told)))
     speed = chooser.pick(["fast", "standard", None]) if told.get("speed") == "fast" else None
     geo = chooser.pick(geos(asked)[::-1])
     name = chooser.pick([None, asked.found.parsed.model])

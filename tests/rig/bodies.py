@@ -463,4 +463,57 @@ EMBEDDED = [
 ]
 
 
-WRITTEN = [*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *INTERACTIONS, *BATCHES, *EMBEDDED]
+def _converse(name: str, *, limit: int | None = 5000, told: Mapping | None = None, **facts: object) -> Body:
+    config = {} if limit is None else {"inferenceConfig": {"maxTokens": limit}}
+    made = {"messages": [{"role": "user", "content": [{"text": TEXT}]}], **config, **(told or {})}
+    return Body(name, "bedrock_converse", made, limit, **facts)
+
+
+POINT = {"cachePoint": {"type": "default", "ttl": "1h"}}
+SPECS = [{"toolSpec": {"name": n, "description": DESCRIPTION, "inputSchema": {"json": SCHEMA}}} for n in NAMES]
+PNG = {"image": {"format": "png", "source": {"bytes": "AA"}}}
+PDF = {"document": {"format": "pdf", "name": "d", "source": {"bytes": "AA"}}}
+CONVERSED = [
+    _converse("a prompt"),
+    _converse("a prompt without a limit", limit=None),
+    _converse("in a signed body without a limit", limit=None, headers={"authorization": "AWS4-HMAC-SHA256 x"}),
+    _converse(
+        "an agent, a turn",
+        told={
+            "system": [{"text": TEXT}, POINT],
+            "messages": [
+                {"role": "user", "content": [{"text": TEXT}]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "EqoBCkgIBxABG"}}},
+                        {"toolUse": {"toolUseId": "tooluse_1", "name": "Read", "input": {"path": TEXT, "n": 3}}},
+                    ],
+                },
+                {"role": "user", "content": [{"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": TEXT}]}}]},
+            ],
+            "toolConfig": {"tools": [*SPECS, POINT], "toolChoice": {"auto": {}}},
+            "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 4000}},
+        },
+        cached=MARKED_1H,
+    ),
+    _converse("a picture", told={"messages": [{"role": "user", "content": [{"text": TEXT}, PNG]}]}, images=1),
+    _converse("a document", told={"messages": [{"role": "user", "content": [{"text": TEXT}, PDF]}]}, hides=True),
+]
+_NOT_INVOKED = ("model", "stream", "speed")
+INVOKED = [
+    Body(
+        body.name,
+        "bedrock_invoke",
+        {key: said for key, said in body.told.items() if key not in _NOT_INVOKED} | {"anthropic_version": "2026-10-21"},
+        body.limit,
+        cached=body.cached,
+    )
+    for body in CLAUDE[:4]
+]
+
+
+WRITTEN = [
+    *(*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *INTERACTIONS, *BATCHES, *EMBEDDED),
+    *(*CONVERSED, *INVOKED),
+]

@@ -2,7 +2,7 @@
 
 The log (one JSON object a line: method, path, headers, body, what the ledger held at that instant) is the only
 witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type", "encoding", "chunk", "pace_s",
-"gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "repeat"}; without it the origin answers
+"gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "base64", "repeat"}; without it the origin answers
 like a provider, reporting the request's whole output limit as used. `head_gate`, `body_gate` and `gate` are files that
 the client makes before the origin sends the head, the first chunk, or the second; `lockstep` is one that grows by a
 byte for each chunk that the client has; `wait_s` is how long the head is kept back.
@@ -17,6 +17,7 @@ With `--script` a request without `x-origin` is answered as `turns.py` says: the
 
 import argparse
 import asyncio
+import base64
 import itertools
 import json
 import sqlite3
@@ -99,6 +100,7 @@ class Origin:
             writer.write(order["before"].encode())
             await writer.drain()
         body = (self.data / order["file"]).read_bytes() if "file" in order else order.get("body", "").encode()
+        body = base64.b64decode(order["base64"]) if "base64" in order else body
         body *= order.get("repeat", 1)
         chunked = order.get("chunk") is not None
         lines = [f"HTTP/1.1 {order.get('status', 200)} X", f"content-type: {order.get('type', 'application/json')}"]

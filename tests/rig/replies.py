@@ -46,6 +46,8 @@ PLACES: Mapping[str, tuple[str, str, str]] = {  # folder → provider, path, mod
     "gemini_embed": ("gemini", "/v1beta/models/gemini-embedding-001:batchEmbedContents", "gemini-embedding-001"),
     "gemini_interactions": ("gemini", "/v1beta/interactions", GEMINI),
     "code_assist": ("code_assist", "/v1internal:generateContent", GEMINI),
+    "bedrock_converse": ("bedrock", "/model/us.anthropic.claude-opus-5-5/converse", "us.anthropic.claude-opus-5-5"),
+    "bedrock_invoke": ("bedrock", "/model/us.anthropic.claude-opus-5-5/invoke", "us.anthropic.claude-opus-5-5"),
 }
 _VERTEX = "/v1/projects/p/locations/global/publishers"
 ELSEWHERE: Mapping[str, tuple[str, str]] = {  # sample → provider and path where not the folder's
@@ -78,6 +80,11 @@ MODELS = {  # of requests whose sample states none that is priced where the requ
     "refusal_openrouter_http": "openai/gpt-5.5",
     "anthropic_compat_stream_usage_only_in_delta": "glm-x",
 }
+STREAMED = {  # how a path says that it streams
+    ":generateContent": ":streamGenerateContent",
+    "/converse": "/converse-stream",
+    "/invoke": "/invoke-with-response-stream",
+}
 HEADERS = {"vertex_gemini_stream": {"x-vertex-ai-llm-shared-request-type": "priority"}}
 MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked for, for such a reply
     "anthropic_messages_fast_long_context": {"speed": "fast"},
@@ -104,6 +111,7 @@ MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked
     "responses_nonstream": {"prompt_cache_options": {"mode": "implicit", "ttl": "12h"}},
     "perplexity_agent": {"tools": [{"type": "web_search"}]},
     "gemini_grounding_url_context": {"tools": [{"googleSearch": {}}, {"urlContext": {}}]},
+    "bedrock_invoke_stream_cut": {"thinking": {"type": "enabled", "budget_tokens": 1024}},
     "responses_background_queued": {"background": True},
     "responses_background_polled": {"background": True},
     "responses_background_cancelled": {"background": True},
@@ -149,7 +157,11 @@ class Sample:
 
     @property
     def streamed(self) -> bool:
-        return ".sse" in self.path.name
+        return ".sse" in self.path.name or self.framed
+
+    @property
+    def framed(self) -> bool:
+        return ".eventstream" in self.path.name
 
     @property
     def complete(self) -> bool:
@@ -186,7 +198,7 @@ class Sample:
 
 def units(usage: dict, folder: str) -> dict[str, int]:
     """Bring a sample's units to the names of the price files; images and sound inside the input stay there."""
-    inside = folder in ("anthropic_messages", "anthropic_batches")
+    inside = folder in ("anthropic_messages", "anthropic_batches", "bedrock_converse", "bedrock_invoke")
     found = {unit.removesuffix("_uncached"): usage.get(unit, 0) for unit in UNITS}
     if inside or folder in ("gemini", "gemini_embed", "gemini_interactions", "code_assist"):
         apart = {} if inside else {unit: found[unit] for unit in ("audio_in", "image_in")}
@@ -246,6 +258,12 @@ def request_body(sample: Sample) -> dict:
     stream = {"stream": True} if sample.streamed else {}
     messages = [{"role": "user", "content": [{"type": "text", "text": text, **mark}]}]
     match sample.folder:
+        case "bedrock_invoke":
+            return {"anthropic_version": "bedrock-2023-05-31", "max_tokens": LIMIT, "messages": messages, **more}
+        case "bedrock_converse":
+            points = [{"cachePoint": {"type": "default", "ttl": writes[0][-2:]}}] if writes else []
+            messages = [{"role": "user", "content": [{"text": text}, *points]}]
+            return {"messages": messages, "inferenceConfig": {"maxTokens": LIMIT}}
         case "anthropic_messages":
             return {"model": sample.model, "max_tokens": LIMIT, "messages": messages, **stream, **more}
         case "anthropic_batches":
@@ -281,7 +299,8 @@ def request_body(sample: Sample) -> dict:
 def incoming(sample: Sample) -> Incoming:
     provider_name, path, _ = PLACES[sample.folder]
     provider_name, path = ELSEWHERE.get(sample.name, (provider_name, path))
-    path = path.replace(":generateContent", ":streamGenerateContent") if sample.streamed else path
+    for plain, streamed in STREAMED.items() if sample.streamed else ():
+        path = path[: -len(plain)] + streamed if path.endswith(plain) else path
     provider = PROVIDERS.by_name(provider_name)
     assert provider is not None
     if sample.name in UNLIMITED:

@@ -35,7 +35,10 @@ def rich_bodies() -> list[Body]:
     chat_writes = ("cache_write_30m", "cache_write_12h", *MARKED_1H)
     responses = {"hides": True, "images": 1, "cached": ("cache_write_30m", "cache_write_12h")}
     claude = _rich("anthropic_messages", 9)
-    claude.told["tools"][3]["model"] = claude.told["fallbacks"][0]["model"] = "OTHER"
+    invoked = _rich("bedrock_invoke", 9)
+    del invoked.told["container"]  # which no price is known for there
+    for one in (claude, invoked):
+        one.told["tools"][3]["model"] = one.told["fallbacks"][0]["model"] = "OTHER"
     calls = 2 + SEARCH_LIMIT + CALLS  # searches, the advisor, a server's tools
     hops = (Other(2 * (1 + calls), fills=True, limit=9), Other(2 * SEARCH_LIMIT, fills=True, limit=None))
     searches = {"fees": {"search_prompt": 1}, "beyond": True, "choices": 2, "beside": 2 * 5}
@@ -62,6 +65,16 @@ def rich_bodies() -> list[Body]:
         _rich("code_assist", None, **searches, **listened),
         _rich("gemini_interactions", None, **listened),
         _rich("gemini_embed", 0, prompts=2, hides=True, images=1),
+        _rich("bedrock_converse", 9, hides=True, images=1, cached=MARKED_1H),
+        replace(
+            invoked,
+            reads=2 * (1 + calls),
+            writes=2 * (1 + calls),
+            hides=True,
+            cached=MARKED_1H,
+            fees={"web_search": 2 * 2},
+            others=hops,
+        ),
     ]
 
 

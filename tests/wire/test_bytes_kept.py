@@ -208,17 +208,35 @@ def contents(draw: st.DrawFn) -> Case:
     return Case("gemini", members, Rewrite(limit))
 
 
+@st.composite
+def conversations(draw: st.DrawFn) -> Case:
+    limit = draw(LIMITS)
+    inner: dict = {"temperature": 0.5, "stopSequences": [draw(STRINGS)]}
+    old = draw(st.sampled_from(["absent", "null", "1", "99"]))
+    more = [f'"maxTokens":{limit}'] if old == "absent" else []
+    if old != "absent":
+        inner["maxTokens"] = Swap(old, str(limit))
+    said = [{"role": "user", "content": [{"text": draw(STRINGS)}]}]
+    members = {"messages": said, "inferenceConfig": grown(inner, more), "requestMetadata": draw(NOTES)}
+    if draw(st.booleans()):
+        own = {draw(st.sampled_from(["thinking", "reasoning_config"])): thinking(draw, limit), "top_k": 5}
+        members["additionalModelRequestFields"] = own
+    return Case("bedrock_converse", members, Rewrite(limit))
+
+
 def spelled(case: Case, seed: int) -> tuple[bytes, bytes]:
     """Write a body before and after its change."""
     before, after = (Writer(seed, is_after=is_after).write(case.body) for is_after in (False, True))
     return before.encode(), after.encode()
 
 
-def request(raw: bytes) -> Request:
-    return Request("POST", "h", "/v1/models/m:generateContent", {}, raw, path_model="m")
+def request(raw: bytes, model: str = "m") -> Request:
+    return Request("POST", "h", "/v1/models/m:generateContent", {}, raw, path_model=model)
 
 
-@pytest.mark.parametrize("cases", [chats, completions, responses, messages, contents], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "cases", [chats, completions, responses, messages, contents, conversations], ids=lambda one: one.__name__
+)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_nothing_changes_but_what_must(cases: Callable, data: st.DataObject, seed: int):
@@ -269,6 +287,6 @@ def test_a_member_that_is_there_twice_in_whatever_spelling_is_a_bad_request(wire
         raw = b'{"requests": [{"custom_id": "a", "params": %b}]}' % raw
 
     with pytest.raises(WireError, match="twice in one object") as refused:
-        wire.parse(request(raw))
+        wire.parse(request(raw, "anthropic.m" if wire.name == "bedrock_invoke" else "m"))
 
     assert refused.value.code == "bad_request"

@@ -36,15 +36,18 @@ ASKED = {
     "gemini_interactions": {"model": "m", "input": "hi"},
     "gemini": TURNS,
     "code_assist": {"model": "m", "request": TURNS},
+    "bedrock_converse": {"messages": [{"role": "user", "content": [{"text": "hi"}]}]},
+    "bedrock_invoke": {"max_tokens": 99, "messages": CHAT["messages"]},
 }
+
+BY_PATH = ("gemini", "code_assist", "bedrock_converse", "bedrock_invoke")  # whose path says whether they stream
 
 
 def samples(wire: Wire) -> list[bytes]:
     """Give all that was recorded of a wire."""
     folders = [DATA / name for name in FOLDERS.get(wire.name, (wire.name,))]
-    paths = sorted(
-        path for folder in folders for path in folder.glob("*") if path.suffix in (".sse", ".json", ".jsonl")
-    )
+    ends = (".sse", ".json", ".jsonl", ".bin")
+    paths = sorted(path for folder in folders for path in folder.glob("*") if path.suffix in ends)
     bodies = [path.read_bytes() for path in paths if ".expect" not in path.name]
     arrays = [as_array(body) for body in bodies if b"usageMetadata" in body and b"data:" in body]
     return [*bodies, *arrays]
@@ -59,9 +62,10 @@ def asked_of(wire: Wire, *, streamed: bool) -> Parsed | None:
     if body is None:
         return None
     path = "/v1beta/models/m:streamGenerateContent" if streamed else "/v1beta/models/m:generateContent"
-    is_plain = "compact" in wire.name or wire.name in ("gemini", "code_assist", "anthropic_batches")
+    is_plain = "compact" in wire.name or wire.name in (*BY_PATH, "anthropic_batches")
     says = {} if is_plain else {"stream": streamed}
-    return wire.parse(Request("POST", "h", path, {}, json.dumps(body | says).encode(), "m"))
+    model = "anthropic.m" if "bedrock" in wire.name else "m"
+    return wire.parse(Request("POST", "h", path, {}, json.dumps(body | says).encode(), model))
 
 
 def read(wire: Wire, pieces: list[bytes], *, streamed: bool, asked: Parsed | None, looks: bool = False) -> Reading:

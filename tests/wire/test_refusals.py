@@ -8,7 +8,7 @@ import pytest
 
 from lockpin_core.call import Refusal, Reply
 from lockpin_core.wire import refusal_shape
-from lockpin_core.wire.refusals import anthropic_refusal, gemini_refusal, openai_refusal
+from lockpin_core.wire.refusals import anthropic_refusal, bedrock_refusal, gemini_refusal, openai_refusal
 
 REFUSAL = Refusal("budget_exceeded", 402, 'lockpin: task "t" would exceed its $0.0001 budget', retry_after_s=7)
 DETAIL = {"code": "budget_exceeded", "needed_usd": Decimal("0.00000001"), "transient": False, "call": "c1"}
@@ -60,6 +60,31 @@ def test_gemini_shape_names_the_status_as_google_does(status: int, name: str):
     assert json.loads(gemini_refusal(Refusal("x", status, "lockpin: x"), {}).body)["error"]["status"] == name
 
 
+def test_bedrock_shape_is_compact_json_with_the_error_named_in_a_header():
+    reply = bedrock_refusal(REFUSAL, {"code": "budget_exceeded"})
+
+    assert reply.body == (
+        b'{"message":"lockpin: task \\"t\\" would exceed its $0.0001 budget","lockpin":{"code":"budget_exceeded"}}'
+    )
+    assert (reply.status, reply.headers["x-amzn-errortype"]) == (402, "ServiceQuotaExceededException")
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "ValidationException"),
+        (403, "AccessDeniedException"),
+        (413, "ValidationException"),
+        (426, "ValidationException"),
+        (429, "ThrottlingException"),
+        (500, "InternalServerException"),
+        (503, "ServiceUnavailableException"),
+    ],
+)
+def test_bedrock_shape_names_the_status_as_amazon_does(status: int, name: str):
+    assert bedrock_refusal(Refusal("x", status, "lockpin: x"), {}).headers["x-amzn-errortype"] == name
+
+
 @pytest.mark.parametrize(
     ("status", "wait", "wanted"),
     [
@@ -71,12 +96,13 @@ def test_gemini_shape_names_the_status_as_google_does(status: int, name: str):
         (500, 5, {"x-should-retry": "false"}),
     ],
 )
-@pytest.mark.parametrize("shape", [openai_refusal, anthropic_refusal, gemini_refusal])
+@pytest.mark.parametrize("shape", [openai_refusal, anthropic_refusal, gemini_refusal, bedrock_refusal])
 def test_headers_say_whether_to_try_again(shape, status: int, wait: int | None, wanted: dict[str, str]):
     reply = shape(Refusal("x", status, "lockpin: x", retry_after_s=wait), {})
 
     assert reply.status == status
-    assert reply.headers == {"content-type": "application/json", **wanted}
+    named = {"x-amzn-errortype": reply.headers["x-amzn-errortype"]} if shape is bedrock_refusal else {}
+    assert reply.headers == {"content-type": "application/json", **wanted, **named}
 
 
 def test_openai_client_raises_its_error_with_our_words_after_one_request():
