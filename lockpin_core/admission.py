@@ -22,7 +22,7 @@ from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
-from lockpin_core.sizing.bound import ceiling, fixed_output, images_bound, output_times, together
+from lockpin_core.sizing.bound import bound_beside_chain, ceiling, fixed_output, images_bound, output_times, together
 from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.splice import Splice
@@ -137,9 +137,9 @@ class Priced:
         return Quote(sum((quote.most for quote in self.also), amount), tokens, most)
 
     def _most(self, most: Ceiling, terms: Terms) -> Money:
-        batched = self.parsed.batched
-        until = self.at + _LONGEST_BATCH if batched else None
-        return quote(self.model, most, terms, self.at, host_geo=self._geo(), until=until, batched=batched)
+        is_batch = self.parsed.batched
+        until = self.at + _LONGEST_BATCH if is_batch else None
+        return quote(self.model, most, terms, self.at, host_geo=self._geo(), until=until, batched=is_batch)
 
     def with_tool_limit(self, limit: int) -> Priced:
         """Give the call with a lower limit on the tools that the provider runs; `limit` is at least 1."""
@@ -276,6 +276,8 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     if wire.links and parsed.content.images:
         images = images_bound(parsed.content, model)
         parsed = replace(parsed, chain_images=images or 0, hides_images=parsed.hides_images or images is None)
+    if wire.omits_history:
+        parsed = replace(parsed, chain_rest=bound_beside_chain(parsed.content, replace(model, context_tokens=None)))
     found = Priced(incoming, wire, parsed, model, prices, at)
     others = tuple(_also(found, also) for also in parsed.also)
     return replace(found, also=others) if others else found
@@ -283,17 +285,12 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
 
 def _with_requests(found: Priced) -> Priced:
     """Bound the requests of a batch, each by itself; of them no more is kept than their sum."""
-    models: set[str] = set()
-
-    def quoted(part: Parsed) -> Quote:
-        one = priced(found.incoming, found.wire, part, found.prices, found.at)
-        models.add(one.model.id)
-        return one._quote(one._asked_limit())
-
-    quotes = [quoted(part) for part in found.parsed.batch]
+    ones = [priced(found.incoming, found.wire, part, found.prices, found.at) for part in found.parsed.batch]
+    quotes = [one._quote(one._asked_limit()) for one in ones]
     usd, tokens = sum((each.most for each in quotes), ZERO), sum(each.tokens for each in quotes)
     whole = Quote(usd, tokens, together([each.ceiling for each in quotes]))
-    return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=tuple(sorted(models)))
+    models = tuple(sorted({one.model.id for one in ones}))
+    return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=models)
 
 
 def _thinking_beside(parsed: Parsed, provider: Provider, model: Model) -> Parsed:

@@ -47,13 +47,13 @@ from lockpin_core.providers import Free, Metered, Route
 from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settler import Admitted, Polled, Settler
+from lockpin_core.sizing.bound import UNSEEN_CHAIN
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
-_CHAIN = "previous_response_id"
 # Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
 _BEHIND = re.compile(r";|%3b|%3f|(?:key|token|secret)(?:=|%3d)", re.IGNORECASE)
 _KEY = re.compile(r"(?:sk|rk|pk|lp|gsk|xai|AIza|ya29|eyJ|hf|r8|nvapi|pplx)[-_.A-Za-z0-9]{16,}")
@@ -202,7 +202,7 @@ class Engine(Settler):
             link = None
         if link is None or link.tokens is None or link.model != parsed.model:
             # Nor is it known from here on what of it a later turn brings in: this one may leave reasoning out.
-            return replace(parsed, content=replace(content, hidden=content.hidden or _CHAIN), is_whole=False)
+            return replace(parsed, content=replace(content, hidden=content.hidden or UNSEEN_CHAIN), is_whole=False)
         content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
         return replace(parsed, content=content, chain_reasoning=parsed.chain_reasoning + link.reasoning)
 

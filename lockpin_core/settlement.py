@@ -58,7 +58,18 @@ def held(call: Call, reason: str) -> Charge:
 
 
 def _reported(call: Call, reading: Reading, tariff: Tariff) -> Charge:
-    return _priced(call, reading, reading.portions, tariff, reason=None)
+    portions = _with_history(call, reading) if reading.left_out else reading.portions
+    return _priced(call, reading, portions, tariff, reason=None if portions is reading.portions else "hidden_input")
+
+
+def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
+    """Add what the usage may leave out of the prompt: a call never reads more than it is held for."""
+    stated = sum(prompt_tokens(portion.usage) for portion in reading.portions)
+    more = min(reading.left_out, call.quote.ceiling.prompt - stated)
+    if more <= 0 or not reading.portions:
+        return reading.portions
+    first, *rest = reading.portions
+    return (replace(first, usage=add(first.usage, {Unit.INPUT: more})), *rest)
 
 
 def _priced(

@@ -7,6 +7,7 @@ Unicode NFC, and 4 tokens a string, is the most that was measured; it is not pro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from lockpin_core.call import Ceiling, Content, Parsed
 from lockpin_core.sizing.images import ImageRule, image_tokens
 from lockpin_core.usage import Unit, add
 
+UNSEEN_CHAIN = "previous_response_id"  # why input is hidden where an earlier reply is named and was not seen
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
 _PER_STRING = 4  # what a short string adds on Claude
@@ -110,6 +112,13 @@ def bound_around(content: Content, model: ModelFacts, text_tokens: int) -> int |
     if model.images_beyond_window:
         return _at_most(seen, window) + images
     return _at_most(seen + images, window)
+
+
+def bound_beside_chain(content: Content, endless: ModelFacts) -> int | None:
+    """Bound what the body itself brings in, whatever earlier reply it names; None: it does not show all of it."""
+    if content.hidden not in (None, UNSEEN_CHAIN):
+        return None
+    return prompt_bound(replace(content, hidden=None, extra_tokens=0), endless)
 
 
 def images_bound(content: Content, model: ModelFacts) -> int | None:

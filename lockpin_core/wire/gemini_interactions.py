@@ -1,7 +1,7 @@
 """Gemini's interactions: one turn of a model, streamed or not, or in the background. Knows JSON field names; no prices.
 
 The body names the model. Bounds are those of `generateContent`: the output limit holds for text, and images and sound
-are bounded by the model's maximum. What runs or is kept at the provider is refused (`interaction_shapes`).
+are bounded by the model's maximum. What runs at the provider is refused (`interaction_shapes`).
 Source: the provider's reference of interactions and the request types of its SDK, read 2026-11.
 """
 
@@ -36,6 +36,7 @@ class GeminiInteractions(Wire):
     cut_rule = "hold"
     error_shape = "gemini"
     links = True
+    omits_history = True
 
     def parse(self, request: Request) -> Parsed:
         """Read a request for an interaction. Raises WireError where it is malformed or holds what cannot be bounded."""
@@ -101,7 +102,8 @@ def _parse(body: Body) -> Parsed:
         prompt_units=frozenset(tally.prompt_units),
         output_units=output_units,
         terms=Terms(tier=tier_of(plain_word(members.get("service_tier"), "service_tier"))),
-        is_whole=False,  # nobody can name it in a later call that is held
+        chain=plain_word(members.get("previous_interaction_id"), "previous_interaction_id"),
+        hides_images=tally.hidden not in (None, "computer_use"),
         background=background,
         layout=body.layout((_CONFIG,)),
     )

@@ -1,10 +1,8 @@
 """The shapes of a request for a Gemini interaction: fields, contents, steps and tools by name, each bounded or refused.
 
-What the provider keeps of a conversation is refused: its usage was seen to leave that history out, so nobody can say
-what a turn is billed. So are tools that the provider runs: it samples again after each of them, as often as it likes,
-and adds up what it reads. Steps of such tools in a history are input that the body does not show. Knows no prices.
-Sources: the provider's reference of interactions, the request types of its SDK, and a report in the provider's forum on
-stored history and usage (thread 187450), read 2026-11.
+Tools that the provider runs are refused: it samples again after each of them, as often as it likes, and adds up what
+it reads. Steps of such tools in a history are input that the body does not show. Knows no prices.
+Source: the provider's reference of interactions and the request types of its SDK, read 2026-11.
 """
 
 from __future__ import annotations
@@ -34,13 +32,11 @@ from lockpin_core.wire.tally import (
 
 _TEXTS = ("text/", "application/json", "application/xml")  # starts of the types whose bytes are text for the model
 _AGENT = "the provider runs an agent, which samples as often as it likes"
-_KEPT = "the provider keeps that conversation, and its usage may leave out what it bills for it"
 _REFUSED_FIELDS = {
     "agent": _AGENT,
     "agent_config": _AGENT,
     "environment": "the provider runs code in an environment",
-    "previous_interaction_id": _KEPT,
-    "continuation_token": _KEPT,
+    "continuation_token": "the provider goes on with what it has kept, and nobody says what it bills for that",
 }
 _REFUSED_TOOLS = {
     "google_search": "the provider searches the web, as often as it likes",
@@ -205,7 +201,7 @@ CONFIG = shape(
 )
 REQUEST = shape(
     "the request",
-    "model input system_instruction cached_content response_mime_type",
+    "model input system_instruction cached_content response_mime_type previous_interaction_id",
     {
         "input": _input,
         "tools": unwritten(_tools),

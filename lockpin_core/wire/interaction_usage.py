@@ -3,8 +3,11 @@
 The counts are those of `generateContent` by other names: the input includes what was read from a cache and leaves out
 what tools brought in, thoughts stand beside the output, and what the total has more is billed as output. Events before
 the last one repeat usage as far as it has come; only `interaction.completed` states all of it.
-Sources: the provider's reference of interactions and its guides to streaming, tokens and background execution, and the
-types of its SDK, read 2026-11.
+A conversation that the provider keeps is input of the turn that names it. Its guide says that the usage includes it, a
+report in its forum that it was left out: where the stated input is more than the request itself can be, it is in there;
+else it may have to be added.
+Sources: the provider's reference of interactions and its guides to streaming, tokens and background execution, the
+types of its SDK, and thread 187450 of its developer forum, read 2026-11.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
-from lockpin_core.usage import Unit, nonzero, output_tokens
+from lockpin_core.usage import Unit, nonzero, output_tokens, prompt_tokens
 from lockpin_core.wire.gemini_usage import doubts, normalised, tier_of
 from lockpin_core.wire.replies import (
     UnreadableCount,
@@ -54,6 +57,7 @@ _FEES = {
     "google_search": (Unit.WEB_SEARCH, Unit.SEARCH_PROMPT),  # newer models bill each query, older ones each prompt
     "google_maps": (Unit.MAPS, Unit.MAPS_PROMPT),
 }
+_BEYOND_WINDOW = 2**40  # tokens of a conversation of which nobody knows how many it has
 _UNSAID = ("type", "index", "id", "call_id")  # of a step or a delta: no output
 
 
@@ -76,6 +80,7 @@ class _Interaction:
     delivered: bool = False
     thinking: bool = False
     lost: bool = False
+    goes_back: bool = False  # a poll that may be of a turn which names an earlier one
 
     def take_event(self, event: dict[str, Any]) -> None:
         """Take an event of a stream."""
@@ -101,6 +106,7 @@ class _Interaction:
         self.model = word(found.get("model")) or self.model
         self.tier = tier_of(found.get("service_tier")) or self.tier
         self.background = self.background or found.get("background") is True
+        self.goes_back = self.goes_back or found.get("previous_interaction_id") is not None
         self._note_status(found.get("status"))
         if found.get("error") or found.get("errors"):
             self.error = error_type(found.get("error") or found["errors"], "status", "code")
@@ -155,8 +161,21 @@ class _Interaction:
             return facts
         is_stated = output_tokens(portion.usage) > 0 or not self.delivered
         return replace(
-            facts, portions=(portion,), complete=self.is_final and is_known and is_stated, reasoning=thoughts
+            facts,
+            portions=(portion,),
+            complete=self.is_final and is_known and is_stated,
+            reasoning=thoughts,
+            left_out=self._left_out(prompt_tokens(portion.usage)),
         )
+
+    def _left_out(self, stated: int) -> int:
+        """Bound what the usage may lack of a conversation that the provider keeps."""
+        asked = self.asked
+        if asked is None:
+            return _BEYOND_WINDOW if self.goes_back else 0
+        if asked.chain is None or (asked.chain_rest is not None and stated > asked.chain_rest):
+            return 0
+        return asked.content.extra_tokens or _BEYOND_WINDOW  # of this format nothing else is in there
 
     def _portion(self) -> tuple[Portion, int, bool]:
         """Give the usage, its thoughts, and whether it is all known. Raises UnreadableCount."""
@@ -215,7 +234,14 @@ class InteractionStreamScanner(EventsScanner[_Interaction]):
     __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        super().__init__(_new(asked), _take)
+        answer = _new(asked)
+        answer.goes_back = asked is None  # an event does not name the earlier turn
+        super().__init__(answer, _take)
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether the last event was seen, though the connection may stay open."""
+        return self._answer.is_final
 
 
 def _take(interaction: _Interaction, event: Event) -> None:

@@ -59,6 +59,7 @@ class Wire(Protocol):
     stream_type: ClassVar[str] = "text/event-stream"  # how the content type of a streamed reply begins
     reads_headers: ClassVar[frozenset[str]] = frozenset()  # of those that change a cost, the ones that `parse` reads
     links: ClassVar[bool] = False  # a later call may name its replies by their id: for what they hold, or for usage
+    omits_history: ClassVar[bool] = False  # usage may leave out what a conversation that the provider keeps brings in
     held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
     lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 

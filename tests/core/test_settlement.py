@@ -426,3 +426,32 @@ def test_no_end_costs_more_than_was_still_possible(
 
     assert end.amount <= still[0] <= call.quote.most
     assert end.tokens <= still[1]
+
+
+@pytest.mark.parametrize(("left_out", "added"), [(200, 200), (890, 890), (2**40, 890)])
+def test_what_usage_may_lack_of_a_kept_conversation_is_added_up_to_the_prompt_that_was_held(left_out, added):
+    charge = settle(
+        CALL, reported({Unit.INPUT: 60, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}, left_out=left_out), DONE, TARIFF
+    )
+
+    assert isinstance(charge, Charge)
+    assert charge.usage == {Unit.INPUT: 60 + added, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}
+    assert charge.amount == Money((60 + added) * 2_000 + 50 * 200 + 7 * 10_000)
+    assert (charge.reason, charge.estimated) == ("hidden_input", True)
+
+
+def test_where_all_of_the_prompt_that_was_held_is_stated_nothing_is_added():
+    charge = settle(CALL, reported({Unit.INPUT: 1_000, Unit.OUTPUT: 7}, left_out=5), DONE, TARIFF)
+
+    assert isinstance(charge, Charge)
+    assert (charge.usage[Unit.INPUT], charge.reason, charge.estimated) == (1_000, None, False)
+
+
+@pytest.mark.parametrize(("requests", "reason"), [(1, None), (0, "stream_cut"), (2, "stream_cut")])
+def test_a_list_of_results_is_whole_where_it_has_one_for_each_request(requests, reason):
+    reading = replace(reported({Unit.INPUT: 60, Unit.OUTPUT: 7}, requests=requests), terminal=False)
+
+    charge = settle(replace(CALL, streamed=True), reading, DONE, HOLD_RULE)
+
+    assert isinstance(charge, Charge)
+    assert charge.reason == reason

@@ -121,6 +121,22 @@ def test_one_in_the_background_is_held_until_it_shows_its_usage(rig, shows):
     assert settled(proxy, task) == [hold, ("charge", COST_NANO, None)]
 
 
+def test_a_conversation_that_the_provider_keeps_is_held_by_what_is_known_of_it(rig):
+    """Its first turn was 130 tokens; the usage of the second may lack them, so they are added."""
+    _, proxy = rig
+    for name, back, more in (("int_5", None, 0), ("int_6", "int_5", 130)):
+        order = sdks.order(body=json.dumps(interaction(name)))["x-origin"]
+        with sdks.gemini_client(proxy, x_origin=order, x_lockpin_task=name) as sdk:
+            sdk.interactions.create(**ASK, **({"previous_interaction_id": back} if back else {}))
+        (hold, charge) = settled(proxy, name)
+        assert 700 * 5_000 < hold[1] < 700 * 5_000 + 2000 * 1_000
+        assert charge == ("charge", COST_NANO + more * 1_000, "hidden_input" if more else None)
+
+    answer = client.call(proxy, PATH, ASK | {"previous_interaction_id": "int_elsewhere"}, x_lockpin_task="unseen")
+
+    assert (answer.code, answer.json["lockpin"]["needed_usd"]) == ("budget_exceeded", 0.1035)  # the window, and 700
+
+
 def test_an_error_costs_nothing(rig):
     _, proxy = rig
     body = json.dumps({"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}})
@@ -147,7 +163,7 @@ def test_one_without_a_limit_gets_one_and_near_the_cap_a_lower_one(rig):
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ({"previous_interaction_id": "int_1"}, "previous_interaction_id"),
+        ({"continuation_token": "t"}, "continuation_token"),
         ({"tools": [{"type": "google_search"}]}, "google_search"),
         ({"agent": "deep-research-preview-04-2026"}, "agent"),
         ({"brand_new": {"a": 1}}, "brand_new"),

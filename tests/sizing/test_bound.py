@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockpin_core.call import Ceiling, Content, Image, Parsed
 from lockpin_core.prices import PriceTable, shipped_dir
-from lockpin_core.sizing.bound import ceiling, output_bound, prompt_bound, together
+from lockpin_core.sizing.bound import UNSEEN_CHAIN, bound_beside_chain, ceiling, output_bound, prompt_bound, together
 from lockpin_core.usage import Unit
 
 
@@ -145,3 +145,12 @@ def test_requests_of_one_call_are_bounded_by_their_sum_in_all_their_units():
         {Unit.WEB_SEARCH: 3, Unit.REQUEST: 7},
         requests=2,
     )
+
+
+def test_what_a_body_brings_in_beside_a_chain_is_bounded_where_it_shows_all_of_it():
+    endless = Facts(context_tokens=None)
+
+    for hidden in (None, UNSEEN_CHAIN):
+        assert bound_beside_chain(content(extra_tokens=9_000, hidden=hidden), endless) == 1_530
+    assert bound_beside_chain(content(hidden="file"), endless) is None
+    assert bound_beside_chain(content(images=(Image(),)), Facts(context_tokens=None, image_tokens=None)) is None

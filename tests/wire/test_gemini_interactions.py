@@ -97,6 +97,15 @@ def test_images_count_by_their_size_and_files_fill_the_window():
     assert Unit.AUDIO_IN in parse(input=[{"type": "audio", "uri": "u"}]).prompt_units
 
 
+def test_a_conversation_that_the_provider_keeps_is_a_chain():
+    """The ledger may know what it holds; only there is it decided how much is hidden."""
+    parsed = parse(previous_interaction_id="int_1")
+
+    assert (parsed.chain, parsed.content.hidden, parsed.content.extra_tokens) == ("int_1", None, 0)
+    assert parse().chain is None
+    assert parse(input=[{"type": "image", "uri": "u"}]).hides_images
+
+
 def test_what_the_provider_keeps_or_defines_fills_the_window():
     assert parse(cached_content="cachedContents/x").content.hidden == "cached_content"
     assert parse(tools=[{"type": "computer_use"}]).content.hidden == "computer_use"
@@ -110,7 +119,6 @@ def test_what_the_provider_keeps_or_defines_fills_the_window():
     [
         ({"agent": "deep-research-preview-04-2026"}, "agent"),
         ({"agent_config": {"type": "dynamic"}}, "agent_config"),
-        ({"previous_interaction_id": "int_1"}, "previous_interaction_id"),
         ({"continuation_token": "t"}, "continuation_token"),
         ({"environment": "env_1"}, "environment"),
         ({"brand_new": "x"}, "brand_new"),
@@ -162,6 +170,7 @@ def test_what_cannot_be_bounded_is_refused_by_name(more: dict, word: str):
         {"tools": {}},
         {"response_format": ["x"]},
         {"service_tier": 3},
+        {"previous_interaction_id": 3},
     ],
 )
 def test_what_is_malformed_is_a_bad_request(more: dict):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,41 @@ def test_cut_anywhere_it_is_complete_only_with_its_last_event():
         scanner = WIRE.scanner(streamed=True, asked=ASKED)
         scanner.feed(SAMPLE[:at])
         assert scanner.result().complete == (at >= end)
+
+
+def chained(tokens: int, rest: int | None = 50, hidden: str | None = None) -> Parsed:
+    """Make the request of a turn that names an earlier one of so many tokens, and is at most `rest` itself."""
+    parsed = asked(previous_interaction_id="int_0")
+    content = replace(parsed.content, extra_tokens=tokens, hidden=hidden)
+    return replace(parsed, content=content, chain_rest=rest)
+
+
+@pytest.mark.parametrize(
+    ("parsed", "left_out"),
+    [
+        (ASKED, 0),
+        (chained(900, rest=99), 0),  # 100 are stated: more than the request itself, so that the rest is in there
+        (chained(900, rest=100), 900),
+        (chained(900, rest=None, hidden="file"), 900),
+        (chained(0, rest=99, hidden="previous_response_id"), 0),
+        (chained(0, rest=100, hidden="previous_response_id"), 2**40),
+    ],
+)
+def test_what_usage_may_lack_of_a_kept_conversation_is_said(parsed: Parsed, left_out: int):
+    assert body(interaction(), parsed).left_out == left_out
+    assert stream(created(), DELTA, completed(), parsed=parsed).left_out == left_out
+
+
+def test_a_poll_says_whether_it_is_of_such_a_turn_and_events_do_not():
+    assert body(interaction(), None).left_out == 0
+    assert body(interaction(previous_interaction_id="int_0"), None).left_out == 2**40
+    assert stream(created(), DELTA, completed(), parsed=None).left_out == 2**40
+
+
+def test_a_stream_has_ended_with_its_last_event():
+    scanner = WIRE.scanner(streamed=True, asked=ASKED)
+    end = SAMPLE.index(b"event: done")
+    scanner.feed(SAMPLE[: SAMPLE.index(b"event: interaction.completed")])
+    assert not scanner.has_ended
+    scanner.feed(SAMPLE[SAMPLE.index(b"event: interaction.completed") : end])
+    assert scanner.has_ended
