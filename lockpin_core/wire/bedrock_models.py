@@ -31,12 +31,6 @@ def bedrock_model(request: Request) -> str:
     found = _ARN.fullmatch(name)
     if found is not None and found["kind"] == "prompt":
         unpriced("a prompt that Amazon keeps (its text, its model and its limits stand there)")
-    return behind(name) or name
-
-
-def behind(name: str | None) -> str | None:
-    """Give the name in which an ARN of Amazon's own ends; any other name stays."""
-    found = None if name is None else _ARN.fullmatch(name)
     return found["id"] if found is not None and found["kind"] in _OPEN else name
 
 

@@ -2,7 +2,7 @@
 
 `inputTokens` leaves cache reads and writes out; `outputTokens` includes reasoning. Of a stream the last event,
 `metadata`, is the only one that states usage. `cacheDetails` splits the writes by lifetime; `totalTokens` is not used,
-as it may include the cached tokens or not. A router's reply names the model that it chose.
+as it may include the cached tokens or not. What a router chose is not read: its price is its ARN's, as the user says.
 Source: Amazon Bedrock's API reference of Converse and ConverseStream, `TokenUsage`, and the service model of its SDK,
 read 2026-11.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
 from lockpin_core.usage import Unit, nonzero, output_tokens
-from lockpin_core.wire.bedrock_models import behind
 from lockpin_core.wire.eventstream import Frame, FramesScanner
 from lockpin_core.wire.replies import (
     UnreadableCount,
@@ -38,7 +37,6 @@ class _Answer:
 
     dearest_write: Unit = Unit.CACHE_WRITE_5M
     asked: Terms = field(default_factory=Terms)
-    model: str | None = None
     tier: str | None = None
     latency: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
@@ -74,14 +72,11 @@ class _Answer:
         self.usage, self.ended = members(found.get("usage")), True
         self.tier = term(members(found.get("serviceTier")).get("type"))
         self.latency = term(members(found.get("performanceConfig")).get("latency"))
-        router = members(members(found.get("trace")).get("promptRouter"))
-        self.model = behind(word(router.get("invokedModelId")))
 
     def reading(self) -> Reading:
         """Say what is known now."""
         facts = Reading(
             terminal=self.ended,
-            model=self.model,
             terms=Terms(tier=self._tier(), speed=self.latency),
             generated_bytes=self.generated,
             hidden_thinking=self.thinking,
@@ -94,7 +89,7 @@ class _Answer:
         except UnreadableCount:
             return facts
         complete = self.ended and (output_tokens(usage) > 0 or not self.delivered)
-        return replace(facts, portions=(Portion(self.model, nonzero(usage)),), complete=complete)
+        return replace(facts, portions=(Portion(None, nonzero(usage)),), complete=complete)
 
     def _tier(self) -> str | None:
         """Give the tier that was served; where nobody says, a cheaper one that was asked for may not have been."""

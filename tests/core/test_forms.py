@@ -19,7 +19,9 @@ def made(wire, setting="auto", headers=OTHER, refusal=OVER, shape="openai"):
     return reply, reply.body.decode()
 
 
-@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic_messages", "gemini"])
+@pytest.mark.parametrize(
+    "wire", ["openai_chat", "openai_responses", "anthropic_messages", "gemini", "bedrock_converse", "bedrock_invoke"]
+)
 @pytest.mark.parametrize("setting", ["auto", "lockpin"])
 def test_the_usual_form_is_a_402(wire, setting):
     reply, body = made(wire, setting)
@@ -27,7 +29,7 @@ def test_the_usual_form_is_a_402(wire, setting):
     found = json.loads(body)
     assert (reply.status, reply.headers.get("retry-after")) == (402, None)
     assert reply.headers["x-should-retry"] == "false"
-    assert (found["error"]["message"], found["lockpin"]) == ("lockpin: over", OBJECT)
+    assert (found.get("error", found)["message"], found["lockpin"]) == ("lockpin: over", OBJECT)
 
 
 def test_codex_gets_a_response_that_failed_and_is_not_tried_again():
@@ -73,6 +75,15 @@ def test_the_providers_form_is_its_own_quota_error(wire, where, code):
     assert (reply.status, reply.headers["retry-after"], reply.headers["x-should-retry"]) == (429, "90", "false")
     assert found[where[0]][where[1]] == code
     assert (found["error"]["message"], found["lockpin"]) == ("lockpin: over", OBJECT)
+
+
+@pytest.mark.parametrize("wire", ["bedrock_converse", "bedrock_invoke", None])
+def test_bedrocks_own_quota_error_stands_in_a_header(wire):
+    reply, body = made(wire, "provider", shape="bedrock")
+
+    assert (reply.status, reply.headers["retry-after"], reply.headers["x-should-retry"]) == (429, "90", "false")
+    assert reply.headers["x-amzn-errortype"] == "ThrottlingException"
+    assert json.loads(body) == {"message": "lockpin: over", "lockpin": OBJECT}
 
 
 def test_where_no_waiting_helps_the_providers_form_names_no_time():

@@ -157,8 +157,13 @@ def test_an_exception_in_a_stream_leaves_what_was_generated_to_pay(rig):
     marked = {"type": "text", "text": "hi " * 50_000, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     body = INVOKE | {"messages": [{"role": "user", "content": [marked]}]}
 
-    hold, charge = rig.rows(rig.call("invoke-with-response-stream", body, order={"file": name, **FRAMED}))
+    answer = rig.call("invoke-with-response-stream", body, order={"file": name, **FRAMED, "chunk": 200})
 
+    hold, charge = rig.rows(answer)
+    (shrunk,) = rig.proxy.rows(
+        "SELECT usd FROM rows WHERE kind = 'shrink' AND call = ?", answer.headers["x-lockpin-call"]
+    )
+    assert shrunk["usd"] < hold["usd"]  # the first event states the prompt
     assert charge["reason"] == "stream_cut"
     used = json.loads(charge["usage"])
     assert used | {"output": 0} == {"input": 2095, "cache_read": 40960, "cache_write_1h": 512, "output": 0}

@@ -5,7 +5,6 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire.bedrock_models import (
     bedrock_error,
     bedrock_model,
-    behind,
     count_path,
     is_claude,
     is_opaque,
@@ -39,11 +38,6 @@ def request(model: str | None, path: str = "/model/m/converse") -> Request:
 )
 def test_the_name_behind_an_arn_is_read_where_amazon_defines_it(said: str, name: str):
     assert bedrock_model(request(said)) == name
-    assert behind(said) == name
-
-
-def test_no_name_is_none():
-    assert behind(None) is None
 
 
 @pytest.mark.parametrize("said", [None, "", "a\nb", "x" * 300])

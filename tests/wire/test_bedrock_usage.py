@@ -201,14 +201,11 @@ def test_events_that_are_unknown_or_no_json_pass():
     assert found.complete
 
 
-def test_a_router_says_which_model_it_chose():
-    name = "us.anthropic.claude-opus-5"
-    arn = f"arn:aws:bedrock:us-east-1:1:inference-profile/{name}"
+def test_what_a_router_chose_costs_what_the_user_says_of_the_router():
+    trace = {"promptRouter": {"invokedModelId": "us.anthropic.claude-opus-5"}}
 
-    found = whole(USAGE, trace={"promptRouter": {"invokedModelId": arn}})
-
-    assert found.model == name
-    assert found.portions == (Portion(name, {Unit.INPUT: 120, Unit.OUTPUT: 7}),)
+    assert whole(USAGE, trace=trace).portions == (Portion(None, {Unit.INPUT: 120, Unit.OUTPUT: 7}),)
+    assert stream(metadata(trace=trace)).model is None
 
 
 @pytest.mark.parametrize(
