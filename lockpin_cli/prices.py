@@ -82,7 +82,7 @@ def show_model(
     form: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
-    """Show all prices of a model: tiers, bands, dates, fees, factors, source. Dollars per million tokens.
+    """Show all prices of a model: tiers, bands, dates, fees, factors, source. Dollars per million tokens or seconds.
 
     Example: lockpin prices show claude-opus-5-5
 
@@ -124,7 +124,7 @@ def _card(table: PriceTable, models: Sequence[Model]) -> View:
     cells = [
         [str(r["provider"]), str(r["model"]), str(r["from"] or "-"), str(r["tier"]),
          f"{row.above:,}" if row.above else "-",
-         *(str(r[f"{unit.value}_per_mtok"] or "-") for unit in units)]
+         *(str(r[price_card.rate_key(unit)] or "-") for unit in units)]
         for r, row in zip(records, lines, strict=True)
     ]  # fmt: skip
     told = [{"provider": m.provider or "(yours)", "model": m.id, **_facts(table, m)} for m in models]

@@ -16,16 +16,22 @@ from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
-from lockpin_core.money import ZERO, Money, rate_exact
+from lockpin_core.money import ZERO, Money
 from lockpin_core.owners import owner_of
-from lockpin_core.price_entry import STANDARD
 from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
-from lockpin_core.sizing.bound import bound_beside_chain, ceiling, fixed_output, images_bound, output_times, together
-from lockpin_core.usage import Unit, Usage
+from lockpin_core.sizing.bound import (
+    bound_beside_chain,
+    ceiling,
+    fixed_output,
+    images_bound,
+    missing_bound,
+    output_times,
+    together,
+)
+from lockpin_core.usage import PIECE_UNITS, Unit, Usage
 from lockpin_core.wire.protocol import Wire
-from lockpin_core.wire.splice import Splice
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,8 @@ class Priced:
         )
 
     def _asked_limit(self) -> int | None:
+        if Unit.AUDIO_OUT in self.parsed.output_units and Unit.OUTPUT not in self.parsed.output_units:
+            return None  # there is none: the model's own bounds what is said
         limit, most = self.parsed.output_limit, self.model.max_output_tokens
         return most if limit is None or (most is not None and most < limit and self.parsed.clamped) else limit
 
@@ -127,7 +135,7 @@ class Priced:
         self._check_tools()
         most = ceiling(self.parsed, self.model, limit)
         if most is None:
-            words = f'the worst case of model "{self.model.id}" has no bound: {_UNBOUNDED}'
+            words = f'the worst case of model "{self.model.id}" has no bound: {missing_bound(self.parsed, self.model)}'
             raise Refused("unpriced_tool", words, model=self.model.id)
         try:
             amount = self._most(most, self.parsed.terms)
@@ -271,6 +279,7 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     model = _model(prices, provider, parsed.model, at)
     if parsed.batch:
         return _with_requests(Priced(incoming, wire, parsed, model, prices, at))
+    parsed = _billed_by(parsed, model)
     if provider.output_beside_limit:
         parsed = _thinking_beside(parsed, provider, model)
     if wire.links and parsed.content.images:
@@ -291,6 +300,19 @@ def _with_requests(found: Priced) -> Priced:
     whole = Quote(usd, tokens, together([each.ceiling for each in quotes]))
     models = tuple(sorted({one.model.id for one in ones}))
     return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=models)
+
+
+def _billed_by(parsed: Parsed, model: Model) -> Parsed:
+    """Leave among the pieces of a call what its model bills by: seconds, characters, or neither but tokens."""
+    if parsed.fees.keys().isdisjoint(PIECE_UNITS) and model.piece is None:
+        return parsed
+    fees = {unit: count for unit, count in parsed.fees.items() if unit not in PIECE_UNITS}
+    if model.piece is None:
+        return replace(parsed, fees=fees)
+    if model.piece not in parsed.fees:
+        words = f'model "{model.id}" bills by the {model.piece}, and the request does not show how many'
+        raise Refused("unpriced_tool", words + _SHOWN_BY.get(model.piece, ""), model=model.id)
+    return replace(parsed, fees={**fees, model.piece: parsed.fees[model.piece]})
 
 
 def _thinking_beside(parsed: Parsed, provider: Provider, model: Model) -> Parsed:
@@ -379,7 +401,7 @@ def _rates(model: Model, terms: Terms, at: datetime, geo: str | None) -> Mapping
 
 _MOST_RATES = 512
 _KNOWN_RATES: dict[tuple[int, int, Terms, str | None], tuple[Model, object, Mapping[str, str]]] = {}
-_UNBOUNDED = "neither the request nor the price table limits it; set an output limit, or context_tokens in `pricing:`"
+_SHOWN_BY = {Unit.SECOND: "; uncompressed sound does: send it as a .wav file (PCM)"}
 
 
 def limit_to_set(priced: Priced, config: Config, *, capped: bool) -> int | None:
@@ -404,30 +426,6 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
         tool_most=priced.parsed.tool_most if may_limit else None,
     )
     return None if change == Rewrite() else change
-
-
-def price_cap(found: Priced, most: int) -> bytes | None:
-    """Give what the request must say of prices, where its host may serve it at dearer ones than those it is held at.
-
-    A price for each request, or for each image, is not in the hold: who asks for one must not serve it.
-    Source: OpenRouter's guide to provider routing, `provider.max_price` in dollars a million tokens, read 2026-11.
-    """
-    if not found.incoming.provider.price_cap or not found.is_capped:
-        return None
-    bands = found.model.price_at(found.at).tiers[STANDARD].bands
-    bands = tuple(band for band in bands if band.start <= most)  # none that the hold does not reach
-    prompt, completion = (max(band.rates.get(unit, 0) for band in bands) for unit in (Unit.INPUT, Unit.OUTPUT))
-    usd = [rate_exact(pico) for pico in (prompt, completion)]
-    image = ',"image":0' if found.parsed.content.images else ""
-    return f'{{"prompt":{usd[0]},"completion":{usd[1]},"request":0{image}}}'.encode()
-
-
-def with_price_cap(body: bytes, cap: bytes) -> bytes:
-    """Put what a host may cost at most beside what the request itself says of who may serve it."""
-    whole = Splice.of(body)
-    said = whole.get("provider") or b""
-    routing = Splice.of(said if said.startswith(b"{") else b"{}")
-    return whole.having({"provider": routing.having({"max_price": cap})})
 
 
 def is_capped(rules: Rules, provider: str, model: str | None) -> bool:

@@ -49,6 +49,14 @@ class Image(NamedTuple):
     detail: str = ""
 
 
+class Picture(NamedTuple):
+    """What a request asks of the pictures that a model draws; None: the model or its default decides."""
+
+    width: int | None = None
+    height: int | None = None
+    quality: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """How much a request body holds, counted without a tokenizer (PRICING §8)."""
@@ -119,7 +127,7 @@ class Parsed:
     )
     prompt_units: frozenset[Unit] = frozenset({Unit.INPUT})  # what a prompt token may be billed as, cache reads apart
     output_units: frozenset[Unit] = frozenset({Unit.OUTPUT})
-    fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools can cost
+    fees: Mapping[Unit, int] = field(default_factory=dict)  # the most pieces the tools, or a model's own work, can cost
     unbounded_fees: frozenset[Unit] = frozenset()  # pieces without a bound: no cap holds where they cost
     terms: Terms = Terms()
     subscription: bool = False  # a plan login, billed by the plan and held at list price
@@ -139,6 +147,7 @@ class Parsed:
     background: bool = False  # the usage comes by a later call
     batch: tuple[Parsed, ...] = field(default=(), repr=False)  # the requests of a call that brings many
     batched: bool = False  # one of those: it is billed at the price of a batch and at no other
+    picture: Picture | None = None  # each choice is one, and its output is bounded by what is asked of it
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
 
@@ -154,7 +163,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """No reply to the call bills more: prompt tokens in any split over `prompt_units`, output likewise, and fees."""
+    """No reply to the call bills more: prompt tokens in any split over `prompt_units`, output likewise, and fees.
+
+    Where a model bills by the second or the character, those are among the fees, and it has no tokens.
+    """
 
     prompt: int
     output: int  # over all choices

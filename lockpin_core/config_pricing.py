@@ -55,7 +55,7 @@ def _begins(message: str, words: str) -> bool:
 
 def _bare(words: str) -> str:
     """Take off what differs between the spellings of a key."""
-    return re.sub(r"_per_?mtok\b|_", "", words.lower()).replace("permtok", "")
+    return re.sub(r"_per_?(?:mtok|million)\b|_", "", words.lower()).replace("permtok", "")
 
 
 def _walk(node: Node, parent: Node) -> Iterator[tuple[Node, Node]]:

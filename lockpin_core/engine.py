@@ -16,13 +16,12 @@ from lockpin_core.admission import (
     is_capped,
     limit_to_set,
     may_go_uncapped,
-    price_cap,
     priced,
-    with_price_cap,
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_room import Found, Seeker
+from lockpin_core.admission_routing import price_cap, with_price_cap
 from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (

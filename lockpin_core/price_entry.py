@@ -29,7 +29,8 @@ _LIFETIMES = {
 }
 _PLAIN = (Unit.INPUT, Unit.OUTPUT, *CACHE_READS)
 _MEDIA = (Unit.AUDIO_IN, Unit.AUDIO_OUT, Unit.IMAGE_IN, Unit.IMAGE_OUT)
-_UNITS = {unit.value: unit for unit in (*_PLAIN, *_MEDIA, *_LIFETIMES.values())}
+_PIECES = (Unit.SECOND, Unit.CHARACTER)
+_UNITS = {unit.value: unit for unit in (*_PLAIN, *_MEDIA, *_PIECES, *_LIFETIMES.values())}
 _RATE_KEYS = frozenset({*_UNITS, "cache_write"})
 # A missing write of a long lifetime costs twice the input, every other missing cache or image price the input.
 _FALLBACKS = (
@@ -47,7 +48,7 @@ _BLOCK_KEYS = _TIER_KEYS | {"from", "tiers", "note"}
 _FACT_KEYS = frozenset(
     {
         *("same_as", "aliases", "context_tokens", "max_output_tokens", "tokenizer"),
-        *("image_tokens", "image_rule", "images_beyond_window"),
+        *("image_tokens", "image_rule", "images_beyond_window", "picture_rule"),
         *("geo", "speeds", "fees", "free", "checked", "sources", "differs", "note"),
     }
 )
@@ -62,6 +63,10 @@ IMAGE_RULES: Mapping[str, frozenset[str]] = {
     "gemini_tiles": frozenset({"tile"}),  # as much for each 768-pixel tile
     "gemini_resolution": frozenset(),  # by the media resolution that is asked for
     "fixed": frozenset({"tokens"}),  # the same for any image
+}
+# Likewise of a picture that the model draws, by its size and quality.
+PICTURE_RULES: Mapping[str, frozenset[str]] = {
+    "openai_grid": frozenset({"low", "medium", "high", "pixels"}),  # cells on the longer side, and the most pixels
 }
 _ENTRY_KEYS = _FACT_KEYS | _TIER_KEYS | {"prices", "tiers"}
 
@@ -119,6 +124,7 @@ class Entry:
     images_beyond_window: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     image_rule: ImageRule | None = None
+    picture_rule: ImageRule | None = None
     same_as: str | None = None  # "provider/model", or a model of the same provider: that one's prices and facts
 
 
@@ -146,7 +152,8 @@ def read_entry(where: str, value: object) -> Entry:
         checked=_day(where, tree.get("checked")),
         images_beyond_window=_chosen(where, tree, "images_beyond_window", ("true", "false")) == "true",
         sources=_sources(where, tree.get("sources", {})),
-        image_rule=_image_rule(f"{where}.image_rule", tree.get("image_rule")),
+        image_rule=_image_rule(f"{where}.image_rule", tree.get("image_rule"), IMAGE_RULES),
+        picture_rule=_image_rule(f"{where}.picture_rule", tree.get("picture_rule"), PICTURE_RULES),
         same_as=_name(where, tree, "same_as"),
     )
 
@@ -263,9 +270,9 @@ def _mapping(where: str, value: object, allowed: frozenset[str]) -> dict[str, ob
 
 
 def _key(spelled: str) -> str:
-    """Bring cacheReadPerMTok and cache_read_per_mtok to cache_read."""
+    """Bring cacheReadPerMTok and cache_read_per_mtok to cache_read, and second_per_million to second."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", spelled).lower()
-    bare = snake.removesuffix("_per_mtok")
+    bare = snake.removesuffix("_per_mtok").removesuffix("_per_million")
     return bare if bare in _RATE_KEYS else snake
 
 
@@ -317,16 +324,16 @@ def _sources(where: str, value: object) -> Mapping[str, str]:
     return value
 
 
-def _image_rule(where: str, value: object) -> ImageRule | None:
+def _image_rule(where: str, value: object, rules: Mapping[str, frozenset[str]]) -> ImageRule | None:
     if value is None:
         return None
     tree = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(tree, Mapping) or tree.get("kind") not in IMAGE_RULES:
-        _refuse(where, value, "one of " + ", ".join(IMAGE_RULES) + ", as `kind` with its numbers")
+    if not isinstance(tree, Mapping) or tree.get("kind") not in rules:
+        _refuse(where, value, "one of " + ", ".join(rules) + ", as `kind` with its numbers")
     kind = str(tree["kind"])
-    if tree.keys() - {"kind"} != IMAGE_RULES[kind]:
-        _refuse(where, value, f"{kind} with {', '.join(sorted(IMAGE_RULES[kind])) or 'no number'}")
-    return ImageRule(kind, {key: _plain_number(f"{where}.{key}", tree[key]) for key in sorted(IMAGE_RULES[kind])})
+    if tree.keys() - {"kind"} != rules[kind]:
+        _refuse(where, value, f"{kind} with {', '.join(sorted(rules[kind])) or 'no number'}")
+    return ImageRule(kind, {key: _plain_number(f"{where}.{key}", tree[key]) for key in sorted(rules[kind])})
 
 
 def _plain_number(where: str, value: object) -> Decimal:

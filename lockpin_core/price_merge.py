@@ -2,7 +2,7 @@
 
 What the sources lack, and whose models are whose, stands in `pricing/overlay/<provider>.yaml`, kept by hand:
 `genai` names genai-prices' providers with an ending for their models' names, `litellm` names, prefixes and modes of its
-entries, `without` what begins so; lists of [pattern, value] give the first whose pattern fits a model. Knows no files.
+entries, `without` what begins so. Knows no files.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from typing import Any
 
 from lockpin_core.errors import PriceError
+from lockpin_core.price_overlay import Overlay
 from lockpin_core.price_sources import (
     GENAI,
     LITELLM,
@@ -40,51 +40,8 @@ _DATED = re.compile(r"(.+?)[-@](?:\d{4}-\d{2}-\d{2}|20\d{6})")
 UNREADABLE = "a source has something there that is no price or no number"
 _NAMELESS = "(a model without a name)"
 _ZERO = "a price of zero that no source calls free"
-# What nobody's calls of are priced, whoever serves it.
-_LEFT_OUT = (("*grok-*multi-agent*", "the provider runs agents, each of which reads the prompt"),)
+_BILLED = ("input", "second", "character")
 _NO_TOKENS = "not billed by the token, or by no price that a source states"
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """The hand-kept facts of one provider, scalars as text."""
-
-    provider: str
-    tree: Mapping[str, Any]
-
-    @property
-    def checked(self) -> date:
-        """Give the day of the last check."""
-        return date.fromisoformat(self.tree["checked"])
-
-    def write(self, name: str) -> tuple[str, ...]:
-        """Give the lifetimes that a source's plain cache-write price of a model is for: "5m", "5m+30m"."""
-        said = self.tree.get("write", "5m")
-        return tuple(str(said if isinstance(said, str) else self.first("write", name)).split("+"))
-
-    @property
-    def models(self) -> Mapping[str, Any]:
-        """Give the facts of single models."""
-        found: Mapping[str, Any] = self.tree.get("models") or {}
-        return found
-
-    def first(self, key: str, name: str, default: Any = None) -> Any:
-        """Give the first value of a list of [pattern, value] whose pattern fits."""
-        return next((value for pattern, value in self.tree.get(key) or () if fnmatchcase(name, pattern)), default)
-
-    def left_out(self, name: str) -> str | None:
-        """Say why a model is left out; None: it is not."""
-        everywhere = (reason for pattern, reason in _LEFT_OUT if fnmatchcase(name, pattern))
-        said: str | None = self.first("left_out", name)
-        return said or next(everywhere, None)
-
-    def renamed(self, name: str) -> str:
-        """Give the name that calls use for a source's name."""
-        for start in self.tree.get("strip") or ():
-            name = name.removeprefix(start)
-        for end in self.tree.get("strip_end") or ():
-            name = name.removesuffix(end)
-        return str((self.tree.get("rename") or {}).get(name, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +120,7 @@ def _part_aliases(made: Mapping[str, Tree]) -> None:
 def _take_genai(overlay: Overlay, packages: Packages, known: dict[str, Sources], left_out: dict[str, str]) -> None:
     endings: Mapping[str, str] = overlay.tree.get("genai") or {}
     for provider, own, model in genai_models(packages, endings):
-        facts = None if own is None else genai_facts(model, overlay.write(own), overlay.checked)
+        facts = None if own is None else overlay.taken(genai_facts(model, overlay.write(own), overlay.checked))
         name = overlay.renamed(own or _NAMELESS) + endings[provider]
         if own is not None and (reason := overlay.left_out(own)) is not None:
             left_out[own] = reason
@@ -186,7 +143,7 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
         if entry.get("litellm_provider") in said.get("names", ()) and entry.get("mode") in said.get("modes", ())
         if (name := _unprefixed(key, said)) is not None
     }
-    read = {n: litellm_facts(entry, overlay.write(n)) if is_name(n) else None for n, entry in found.items()}
+    read = {n: overlay.taken(litellm_facts(e, overlay.write(n))) if is_name(n) else None for n, e in found.items()}
     left_out |= {overlay.renamed(name): UNREADABLE for name, facts in read.items() if facts is None}
     found = {name: entry for name, entry in found.items() if read[name] is not None}
     for name, entry in found.items():
@@ -199,6 +156,7 @@ def _take_litellm(overlay: Overlay, packages: Packages, known: dict[str, Sources
             continue
         home = _home(overlay.renamed(name), entry, known, found)
         add_litellm(known.setdefault(home, {}).setdefault(LITELLM, Facts()), entry, overlay.write(name))
+        overlay.taken(known[home][LITELLM])
 
 
 def _unprefixed(key: str, said: Mapping[str, Any]) -> str | None:
@@ -277,7 +235,7 @@ def _brought_to_op(facts: Facts, overlay: Overlay) -> None:
 
 def _is_priced(sources: Sources) -> bool:
     cells = {cell for facts in sources.values() for cell in facts.cells}
-    return any(tier == "standard" and not above and unit == "input" for tier, above, unit in cells)
+    return any(tier == "standard" and not above and unit in _BILLED for tier, above, unit in cells)
 
 
 def _sibling_bands(sources: Sources, sibling: Sources) -> Facts:
@@ -327,7 +285,7 @@ def _sizing(name: str, said: Mapping[str, Any], overlay: Overlay) -> Iterator[tu
     """Give what sizing needs: tokenizer and images."""
     if (tokenizer := overlay.first("tokenizers", name)) is not None:
         yield "tokenizer", tokenizer
-    for key in ("image_tokens", "image_rule"):
+    for key in ("image_tokens", "image_rule", "picture_rule"):
         if (value := overlay.first(key, name)) is not None:
             yield key, value
     if "images_beyond_window" in said:

@@ -14,6 +14,7 @@ from lockpin_core.errors import PriceError
 from lockpin_core.price_entry import ONE, STANDARD, DatedPrice, Entry, Factor, ImageRule, Rates, read_entry
 from lockpin_core.price_factors import in_force, largest, with_shipped
 from lockpin_core.provider_files import read_yaml
+from lockpin_core.usage import PIECE_UNITS, Unit
 
 _SNAPSHOT = re.compile(r"(?P<id>.+?)[-@](?:(\d{4})-(\d{2})-(\d{2})|(\d{4})(\d{2})(\d{2}))")
 # What the index reads of the text: where an entry begins, its other names, and what is needed of all entries at once.
@@ -46,6 +47,7 @@ class Model:
     tokenizer: str = "claude"  # see TOKENIZERS
     image_tokens: int | None = None  # no image takes more
     image_rule: ImageRule | None = None  # what an image of a known size takes
+    picture_rule: ImageRule | None = None  # what a picture that it draws takes
     images_beyond_window: bool = False  # an image is billed as more tokens than it takes of the context window
     speeds: Mapping[str, Factor] = field(default_factory=dict)
     geos: Mapping[str, Factor] = field(default_factory=dict)
@@ -53,6 +55,12 @@ class Model:
     rules: TermRules = TermRules()
     user: bool = False  # from the user's configuration
     checked: date | None = None
+
+    @property
+    def piece(self) -> Unit | None:
+        """Give what it bills by where that is not tokens: the second or the character."""
+        rates = self.prices[0].tiers[STANDARD].bands[0].rates
+        return None if Unit.INPUT in rates else next((unit for unit in sorted(PIECE_UNITS) if unit in rates), None)
 
     def price_at(self, at: datetime) -> DatedPrice:
         """Give the prices in force at an instant; before the first date, the first."""
@@ -177,6 +185,7 @@ def model_of(provider: str, key: str, entry: Entry, rules: TermRules, *, user: b
         tokenizer=entry.tokenizer or "claude",
         image_tokens=entry.image_tokens,
         image_rule=entry.image_rule,
+        picture_rule=entry.picture_rule,
         images_beyond_window=entry.images_beyond_window,
         speeds=entry.speeds,
         geos=entry.geos,
@@ -206,6 +215,7 @@ def joined(own: Model, entry: Entry, known: Model) -> Model:
         tokenizer=entry.tokenizer or known.tokenizer,
         image_tokens=known.image_tokens if own.image_tokens is None else own.image_tokens,
         image_rule=own.image_rule or known.image_rule,
+        picture_rule=own.picture_rule or known.picture_rule,
         images_beyond_window=own.images_beyond_window or known.images_beyond_window,
         user=own.user,
         checked=own.checked if own.prices else known.checked,

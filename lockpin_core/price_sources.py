@@ -45,6 +45,12 @@ _GENAI_UNITS = {
     "input_video_mtok": "image_in",  # pictures in a row
     "output_image_mtok": "image_out",
 }
+_GENAI_PIECES = {
+    "audio_hours": ("second", 3600),
+    "input_audio_hours": ("second", 3600),
+    "input_mchars": ("character", 1),
+}
+_LITELLM_PIECES = {"input_cost_per_second": "second", "input_cost_per_character": "character"}
 _GENAI_FEES = {
     "web_searches_kcount": "web_search",
     "storage_searches_kcount": "file_search",
@@ -92,6 +98,7 @@ class Facts:
     """What one source says of one model. A price of zero is no price: no source tells it from one that is missing."""
 
     cells: Cells = field(default_factory=dict)
+    pieces: Cells = field(default_factory=dict)  # what it costs by the second or character, per million
     older: list[tuple[date | None, Cells]] = field(default_factory=list)  # before those in force, with their start
     start: date | None = None
     later: list[tuple[date, Cells]] = field(default_factory=list)
@@ -101,6 +108,11 @@ class Facts:
     speeds: dict[str, Decimal] = field(default_factory=dict)
     geo: dict[str, Decimal] = field(default_factory=dict)
     fees: dict[str, Decimal] = field(default_factory=dict)
+
+    def take_pieces(self) -> None:
+        """Let a model without a price for tokens be priced by the second or the character."""
+        if self.cells.keys() <= self.pieces.keys():
+            self.cells = dict(self.pieces)
 
     def drop_bands(self) -> None:
         """Leave out prices of long prompts: the window that they were for is gone, whatever a source still lists."""
@@ -218,6 +230,7 @@ def from_genai(model: Any, write: Sequence[str], today: date) -> Facts:
         else:
             facts.later.append((start, cells))
         facts.fees |= _genai_fees(prices)
+        facts.pieces = _dearer(facts.pieces, dict(_genai_pieces(prices)))
     facts.cells = _dearer(facts.cells, peak)
     facts.later = [(start, _dearer(cells, peak) | _variants(model, write, start)) for start, cells in facts.later]
     for word, cells in _fast(model, write):
@@ -279,6 +292,17 @@ def _genai_cells(prices: Any, tier: str, write: Sequence[str]) -> Iterator[tuple
     yield from found.items()
 
 
+def _genai_pieces(prices: Any) -> Iterator[tuple[Cell, Decimal]]:
+    """Walk the prices of an hour of sound, and of a million characters; of two for one unit the dearer comes last."""
+    found: Cells = {}
+    for name, (unit, parts) in _GENAI_PIECES.items():
+        if usd := _number(getattr(prices, name, None) or 0):
+            million = usd * 10**6 / parts if parts > 1 else usd
+            cell = ("standard", 0, unit)
+            found[cell] = max(per_million(million), found.get(cell, Decimal(0)))
+    yield from found.items()
+
+
 def _genai_fees(prices: Any) -> dict[str, Decimal]:
     found = ((fee, getattr(prices, name, None)) for name, fee in _GENAI_FEES.items())
     fees = {fee: _number(value) / 1000 for fee, value in found if value is not None}
@@ -318,6 +342,9 @@ def add_litellm(facts: Facts, entry: Mapping[str, Any], write: Sequence[str]) ->
     """Add one of litellm's entries; of several for one model the dearer counts."""
     for cell, price in _litellm_cells(entry, write):
         facts.cells[cell] = max(facts.cells.get(cell, Decimal(0)), price)
+    for key, unit in _LITELLM_PIECES.items():
+        if price := _per_token(entry.get(key)):
+            facts.pieces["standard", 0, unit] = max(facts.pieces.get(("standard", 0, unit), Decimal(0)), price)
     facts.context_tokens = max(facts.context_tokens, _tokens(entry.get("max_input_tokens")))
     facts.max_output_tokens = max(facts.max_output_tokens, _tokens(entry.get("max_output_tokens")))
     special = entry.get("provider_specific_entry") or {}

@@ -12,7 +12,7 @@ from lockpin_core.price_sources import Cells, per_million
 type Tree = dict[str, Any]
 
 _MEDIA = ("audio_in", "cache_audio", "audio_out", "image_in", "image_out")
-_ORDER = ("input", "output", "cache_read", "5m", "30m", "1h", "12h", *_MEDIA)
+_ORDER = ("input", "output", "cache_read", "5m", "30m", "1h", "12h", *_MEDIA, "second", "character")
 LIFETIMES = ("5m", "30m", "1h", "12h")
 
 

@@ -19,7 +19,8 @@ from typing import Any, Literal
 from lockpin_core.errors import PriceError
 from lockpin_core.price_bands import WORDS, Flat, in_words, rising
 from lockpin_core.price_entry import read_entry
-from lockpin_core.price_merge import UNREADABLE, Overlay, merged
+from lockpin_core.price_merge import UNREADABLE, merged
+from lockpin_core.price_overlay import Overlay
 from lockpin_core.price_sources import GENAI, LITELLM, Packages, installed, per_million
 from lockpin_core.price_table import PriceTable
 from lockpin_core.price_tree import Tree, number, write_models

@@ -18,7 +18,7 @@ from lockpin_core.money import Money, rate_exact
 from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Rates, Tier
 from lockpin_core.price_factors import largest, scaled, times
 from lockpin_core.price_table import Model, PriceTable
-from lockpin_core.usage import FEE_UNITS, Unit, Usage, nonzero, prompt_tokens
+from lockpin_core.usage import FEE_UNITS, PIECE_UNITS, Unit, Usage, nonzero, prompt_tokens
 
 __all__ = ["Model", "PriceTable", "max_output_fitting", "price", "quote", "rates_text", "shipped_dir"]
 
@@ -60,7 +60,8 @@ def quote(
     speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
     factor = times(speed, largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
-    return Money.from_pico(most + _fees(model, ceiling.fees))
+    fees = {unit: count for unit, count in ceiling.fees.items() if unit in FEE_UNITS}
+    return Money.from_pico(most + _fees(model, fees))
 
 
 def price(model: Model, usage: Usage, terms: Terms, at: datetime, *, host_geo: str | None = None) -> int:
@@ -129,7 +130,9 @@ def _band_most(model: Model, band: Band, prompt: int, ceiling: Ceiling) -> int:
     units |= {Unit.CACHE_AUDIO} if Unit.AUDIO_IN in units else set()
     inward = prompt and _dearest(model, band.rates, units)
     outward = ceiling.output and _dearest(model, band.rates, ceiling.output_units)
-    return prompt * inward + ceiling.output * outward
+    pieces = {unit: count for unit, count in nonzero(ceiling.fees).items() if unit in PIECE_UNITS}
+    made = sum(count * _rate(model, band.rates, unit) for unit, count in pieces.items())
+    return prompt * inward + ceiling.output * outward + made
 
 
 def _dearest(model: Model, rates: Rates, units: Iterable[Unit]) -> int:

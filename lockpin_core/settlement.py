@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 from lockpin_core.call import Call, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Terms, Void
 from lockpin_core.money import Money
-from lockpin_core.usage import OUTPUT_UNITS, Unit, Usage, add, nonzero, output_tokens, prompt_tokens, total_tokens
+from lockpin_core.usage import (
+    OUTPUT_UNITS,
+    PIECE_UNITS,
+    Unit,
+    Usage,
+    add,
+    nonzero,
+    output_tokens,
+    prompt_tokens,
+    total_tokens,
+)
 
 HIDDEN_THINKING_SLACK = 512  # output tokens beside seconds × tokens per second (SPEC §12)
 UNKNOWN_GEO = "unknown"  # no region's name, so that it is priced as the dearest
@@ -163,7 +173,9 @@ def _failed(call: Call, tariff: Tariff) -> Charge | Void:
     """Charge the estimated input, uncached, never above the hold (SPEC §12: the provider may have billed it)."""
     if not tariff.charge_failed:
         return Void("failed", failed=True)
-    usage = {Unit.INPUT: min(tariff.bytes_estimate, call.quote.ceiling.prompt)}
+    most = call.quote.ceiling
+    pieces = {unit: count for unit, count in most.fees.items() if unit in PIECE_UNITS}
+    usage = pieces or {Unit.INPUT: min(tariff.bytes_estimate, most.prompt)}
     found = tariff.price(None, usage, call.terms)
     amount = call.quote.most if found is None else min(Money.from_pico(found[0]), call.quote.most)
     return Charge(

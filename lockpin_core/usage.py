@@ -21,6 +21,8 @@ class Unit(enum.StrEnum):
     OUTPUT = "output"
     AUDIO_OUT = "audio_out"
     IMAGE_OUT = "image_out"
+    SECOND = "second"  # of sound that a model hears, where it bills by that and not by tokens
+    CHARACTER = "character"  # of a text that a model speaks, likewise
     WEB_SEARCH = "web_search"  # a search that the provider makes
     SEARCH_PROMPT = "search_prompt"  # a prompt that was grounded in searches, however many
     MAPS = "maps"  # a query of a map
@@ -34,6 +36,7 @@ CACHE_WRITES = (Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_30M, Unit.CACHE_WRITE_1H, 
 CACHE_READS = (Unit.CACHE_READ, Unit.CACHE_AUDIO)
 PROMPT_UNITS = frozenset({Unit.INPUT, *CACHE_READS, *CACHE_WRITES, Unit.AUDIO_IN, Unit.IMAGE_IN})
 OUTPUT_UNITS = frozenset({Unit.OUTPUT, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
+PIECE_UNITS = frozenset({Unit.SECOND, Unit.CHARACTER})  # what a model bills by instead of tokens; not counted as such
 FEE_UNITS = frozenset(
     {
         *(Unit.WEB_SEARCH, Unit.SEARCH_PROMPT, Unit.MAPS, Unit.MAPS_PROMPT),

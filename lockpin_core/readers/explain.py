@@ -22,7 +22,7 @@ from lockpin_core.money import Money
 from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Tier
 from lockpin_core.price_factors import scaled, times
 from lockpin_core.prices import Model, price, quote
-from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PROMPT_UNITS, Unit, Usage, nonzero, prompt_tokens
+from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PIECE_UNITS, PROMPT_UNITS, Unit, Usage, nonzero, prompt_tokens
 
 _ASKED = "SELECT tier, data, usd, tokens FROM rows WHERE call = ? AND kind = 'hold'"
 _SPAN = timedelta(hours=1)  # prices that begin so soon after a hold may be in it
@@ -126,6 +126,8 @@ def charge_sum(model: Model, usage: Usage, terms: Terms, at: datetime, geo: str 
 
 def hold_sum(model: Model, call: CallRow, asked: Asked, geo: str | None) -> Sum | None:
     """Show how a hold was bound at first; None: its parts cannot be told from what the row keeps and these prices."""
+    if pieces := {unit: count for unit, count in asked.fees.items() if unit in PIECE_UNITS}:
+        return _pieces_bound(model, pieces, call, asked)
     for prompt, output in _splits(call, asked):
         for prompt_units, output_units in itertools.product(_PROMPTS, _OUTPUTS):
             ceiling = Ceiling(prompt, output, prompt_units, output_units, asked.fees)
@@ -136,6 +138,19 @@ def hold_sum(model: Model, call: CallRow, asked: Asked, geo: str | None) -> Sum 
             found = _bound(model, ceiling, call, asked) if is_it else None
             if found is not None:
                 return found
+    return None
+
+
+def _pieces_bound(model: Model, pieces: Usage, call: CallRow, asked: Asked) -> Sum | None:
+    """Show the hold of a call to a model that bills by the second or the character."""
+    for dated in model.prices_between(call.at, call.at + _SPAN):
+        for name, tier in _likely_first(dated, None):
+            rates = tier.bands[0].rates
+            parts = [Part(unit.value, count, rates[unit]) for unit, count in pieces.items() if unit in rates]
+            for factors in _factors(model, name, tier):
+                found = Sum(parts, name, 0, factors, _pico(parts, factors))
+                if found.amount == asked.held:
+                    return found
     return None
 
 

@@ -11,7 +11,7 @@ from lockpin_core.money import rate_exact
 from lockpin_core.price_entry import ONE, STANDARD, Factor
 from lockpin_core.price_factors import scaled
 from lockpin_core.price_table import Model
-from lockpin_core.usage import FEE_UNITS, Unit
+from lockpin_core.usage import FEE_UNITS, PIECE_UNITS, Unit
 
 RATE_UNITS = tuple(unit for unit in Unit if unit not in FEE_UNITS)
 
@@ -64,8 +64,13 @@ def record(row: Row) -> dict[str, object]:
         "from": None if row.start is None else row.start.date().isoformat(),
         "tier": row.tier,
         "above_tokens": row.above,
-        **{f"{unit.value}_per_mtok": rate_exact(row.rates[unit]) if unit in row.rates else None for unit in RATE_UNITS},
+        **{rate_key(unit): rate_exact(row.rates[unit]) if unit in row.rates else None for unit in RATE_UNITS},
     }
+
+
+def rate_key(unit: Unit) -> str:
+    """Give what a unit's rate is called in JSON: what is no token says so."""
+    return f"{unit.value}_per_million" if unit in PIECE_UNITS else f"{unit.value}_per_mtok"
 
 
 def facts(model: Model, aliases: Sequence[str], sources: Mapping[str, str]) -> dict[str, object]:

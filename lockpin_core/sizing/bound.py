@@ -12,10 +12,11 @@ from functools import reduce
 from typing import Protocol
 
 from lockpin_core.call import Ceiling, Content, Parsed
-from lockpin_core.sizing.images import ImageRule, image_tokens
-from lockpin_core.usage import Unit, add
+from lockpin_core.sizing.images import ImageRule, image_tokens, picture_tokens
+from lockpin_core.usage import PIECE_UNITS, Unit, add
 
 UNSEEN_CHAIN = "previous_response_id"  # why input is hidden where an earlier reply is named and was not seen
+_UNBOUNDED = "neither the request nor the price table limits it; set an output limit, or context_tokens in `pricing:`"
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
 _PER_STRING = 4  # what a short string adds on Claude
@@ -36,6 +37,8 @@ class ModelFacts(Protocol):
     def image_rule(self) -> ImageRule | None: ...
     @property
     def images_beyond_window(self) -> bool: ...
+    @property
+    def picture_rule(self) -> ImageRule | None: ...
 
 
 def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceiling | None:
@@ -43,8 +46,12 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
 
     `output_limit` is the limit in force for a choice, None where the call goes out without one.
     """
+    if parsed.fees.keys() & PIECE_UNITS:  # the model bills by those: see `admission.billed_by`
+        return Ceiling(0, 0, parsed.prompt_units, parsed.output_units, parsed.fees)
     prompt = prompt_bound(parsed.content, model)
     output = output_bound(model, output_limit) if parsed.clamped or output_limit is None else output_limit
+    if parsed.picture is not None:
+        output = picture_tokens(parsed.picture, model.picture_rule, output)
     if prompt is None or output is None:
         return None
     if parsed.beyond_limit and model.max_output_tokens is None:
@@ -74,6 +81,16 @@ def together(ceilings: Sequence[Ceiling]) -> Ceiling:
         fees=reduce(add, (each.fees for each in ceilings), {}),
         requests=len(ceilings),
     )
+
+
+def missing_bound(parsed: Parsed, model: ModelFacts) -> str:
+    """Say what would bound a call that has no bound."""
+    if images_bound(parsed.content, model) is None and model.context_tokens is None:
+        return "nobody states how many tokens an image is that it reads; give image_tokens in `pricing:`"
+    if parsed.picture is not None or Unit.AUDIO_OUT in parsed.output_units:
+        made = "a picture that it draws" if parsed.picture is not None else "what it says"
+        return f"nobody states how many tokens {made} takes; give the most as max_output_tokens in `pricing:`"
+    return _UNBOUNDED
 
 
 def output_times(parsed: Parsed) -> int:

@@ -1,4 +1,4 @@
-"""How many tokens an image is at most, from its size and what a model's provider says of it. No wire and no prices.
+"""How many tokens an image is at most, read or drawn, by its size and what a model's provider says. Knows no prices.
 
 A rule is used only where it is a sure upper bound, whatever the provider rounds; elsewhere the model's ceiling stands.
 Providers make large images smaller before they count: the ceiling stands for their largest.
@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Protocol
 
-from lockpin_core.call import Image
+from lockpin_core.call import Image, Picture
 
 _LARGEST_SIDE = 1 << 20  # pixels; more is no size that a decoder takes
 
@@ -33,6 +33,35 @@ def image_tokens(image: Image, rule: ImageRule | None, ceiling: int | None) -> i
     """Bound an image by the model's rule and its size, never above the model's `ceiling`; None: it has no bound."""
     known = [bound for bound in (_by_rule(image, rule), ceiling) if bound is not None]
     return min(known, default=None)
+
+
+def picture_tokens(picture: Picture, rule: ImageRule | None, ceiling: int | None) -> int | None:
+    """Bound the output of one picture by the model's rule and what is asked, never above `ceiling`; None: no bound."""
+    drawn = None if rule is None or rule.kind not in _DRAWN else _DRAWN[rule.kind](picture, rule.numbers)
+    known = [bound for bound in (drawn, ceiling) if bound is not None]
+    return min(known, default=None)
+
+
+def _openai_grid(picture: Picture, numbers: Mapping[str, Decimal]) -> int:
+    """Count a grid of so many cells on the longer side, as the quality says, grown with the area of the picture.
+
+    The largest picture of the best quality stands for a size that is left to the model or not read, and for a quality
+    that is unknown. Source: the calculator of OpenAI's guide to image generation, as taken down in the provider's forum
+    ("gpt-image-2 output pricing calculator", 2026-06-05) and borne out by bills stated there; read 2026-11.
+    """
+    best = max(int(numbers[quality]) for quality in ("low", "medium", "high"))
+    cells = int(numbers[picture.quality]) if picture.quality in ("low", "medium", "high") else best
+    most = _grid_tokens(cells, cells, int(numbers["pixels"]))
+    width, height = picture.width or 0, picture.height or 0
+    if not (0 < width <= _LARGEST_SIDE and 0 < height <= _LARGEST_SIDE):
+        return most
+    longer, shorter = max(width, height), min(width, height)
+    across = (2 * cells * shorter + longer) // (2 * longer)  # rounded half up, as the calculator does
+    return min(most, _grid_tokens(cells, max(1, across), width * height))
+
+
+def _grid_tokens(along: int, across: int, pixels: int) -> int:
+    return _up(along * across * (2_000_000 + pixels), 4_000_000)
 
 
 def _by_rule(image: Image, rule: ImageRule | None) -> int | None:
@@ -142,6 +171,7 @@ _RULES: Mapping[str, _Count] = {
     "gemini_resolution": _gemini_resolution,
     "fixed": _fixed,
 }
+_DRAWN: Mapping[str, Callable[[Picture, Mapping[str, Decimal]], int]] = {"openai_grid": _openai_grid}
 
 
 def _tiles(width: int, height: int, side: int) -> int:

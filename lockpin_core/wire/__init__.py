@@ -12,9 +12,11 @@ from lockpin_core.wire.bedrock_invoke import BedrockInvoke
 from lockpin_core.wire.gemini import CodeAssist, Gemini
 from lockpin_core.wire.gemini_embed import GeminiEmbed
 from lockpin_core.wire.gemini_interactions import GeminiInteractions
+from lockpin_core.wire.openai_audio import OpenAISpeech, OpenAITranscriptions
 from lockpin_core.wire.openai_chat import OpenAIChat
 from lockpin_core.wire.openai_completions import OpenAICompletions
 from lockpin_core.wire.openai_embeddings import OpenAIEmbeddings
+from lockpin_core.wire.openai_images import OpenAIImages
 from lockpin_core.wire.openai_responses import OpenAICompact, OpenAIResponses
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.refusals import anthropic_refusal, bedrock_refusal, gemini_refusal, openai_refusal
@@ -30,6 +32,9 @@ WIRES: tuple[Wire, ...] = (
     OpenAIEmbeddings(),
     OpenAICompletions(),
     OpenAICompletions("compatible_completions", default_limit=None),
+    OpenAIImages(),
+    OpenAISpeech(),
+    OpenAITranscriptions(),
     Gemini(),
     CodeAssist(),
     GeminiEmbed(),

@@ -1,4 +1,4 @@
-"""What the base64 text of an image or a sound in a request shows of its size, from the first bytes. Never raises.
+"""What an image or a sound in a request shows of its size, from the first bytes; base64 or plain. Never raises.
 
 Only formats are read of which all decoders make the same: what they could read differently is of an unknown size.
 """
@@ -20,6 +20,7 @@ _WEBP = re.compile(rb"RIFF.{4}WEBPVP8[ L]", re.DOTALL)
 # read 2026-11; twice the most, of whole half minutes, which some models fill up with silence.
 _AUDIO_TOKENS_PER_S = 64
 _AUDIO_STEP_S = 30
+_WAV_HEAD = 44  # bytes of the shortest header
 
 
 def image_at(url: object, detail: object = "") -> Image:
@@ -30,8 +31,15 @@ def image_at(url: object, detail: object = "") -> Image:
 
 def image_in(data: object, detail: object = "") -> Image:
     """Read the size of an image in base64."""
-    asked = detail if type(detail) is str else ""
-    head = _decoded(data)
+    return _image(_decoded(data), detail if type(detail) is str else "")
+
+
+def image_of(data: bytes) -> Image:
+    """Read the size of an image that is a file."""
+    return _image(data[:_HEAD], "")
+
+
+def _image(head: bytes, asked: str) -> Image:
     if not head.startswith(_MAGIC) and _WEBP.match(head) is None:
         return Image(detail=asked)
     import imagesize  # most requests have no image
@@ -42,8 +50,26 @@ def image_in(data: object, detail: object = "") -> Image:
 
 def wav_tokens(data: object) -> int | None:
     """Bound the tokens of uncompressed sound in base64, by its header's rate and all its bytes; None: it has none."""
-    head = _decoded(data)
-    if type(data) is not str or head[:4] != b"RIFF" or head[8:16] != b"WAVEfmt " or head.count(b"fmt ") != 1:
+    rate = _bytes_per_s(_decoded(data))
+    if type(data) is not str or rate is None:
+        return None
+    return _sound_tokens(len(data) * 3 // 4, rate)  # what the header says of the length counts for nothing
+
+
+def wav_size(data: bytes) -> tuple[int, int] | None:
+    """Bound the seconds and the tokens of uncompressed sound that is a file, likewise; None: it has no bound."""
+    rate, size = _bytes_per_s(data[:_HEAD]), max(0, len(data) - _WAV_HEAD)
+    return None if rate is None else (-(-size // rate), _sound_tokens(size, rate))
+
+
+def _sound_tokens(size: int, bytes_per_s: int) -> int:
+    steps = -(-size // (bytes_per_s * _AUDIO_STEP_S))
+    return steps * _AUDIO_STEP_S * _AUDIO_TOKENS_PER_S
+
+
+def _bytes_per_s(head: bytes) -> int | None:
+    """Read how much of a WAV's data is a second; None: it is none, or not plainly one."""
+    if head[:4] != b"RIFF" or head[8:16] != b"WAVEfmt " or head.count(b"fmt ") != 1:
         return None
     import wave  # most requests have no sound
 
@@ -52,11 +78,7 @@ def wav_tokens(data: object) -> int | None:
             bytes_per_s = sound.getframerate() * sound.getnchannels() * sound.getsampwidth()
     except (wave.Error, EOFError, RuntimeError):
         return None
-    if bytes_per_s <= 0:
-        return None
-    size = len(data) * 3 // 4  # what the header says of the length counts for nothing
-    steps = -(-size // (bytes_per_s * _AUDIO_STEP_S))
-    return steps * _AUDIO_STEP_S * _AUDIO_TOKENS_PER_S
+    return bytes_per_s if bytes_per_s > 0 else None
 
 
 def _decoded(data: object) -> bytes:

@@ -166,17 +166,17 @@ def test_only_an_enforced_account_with_a_limit_is_a_limit():
 @pytest.mark.parametrize(
     ("provider", "path", "may"),
     [
-        ("openai", "/v1/audio/speech", True),
-        ("openai", "/v1/Audio/speech", False),
-        ("openai", "/v1/audio/../audio/speech", False),
-        ("openai", "/v1/audio/sp%65ech", False),
-        ("openai", "/v1/audio/speech;x", False),
-        ("anthropic", "/v1/audio/speech", False),
+        ("openai", "/v1/videos/edits", True),
+        ("openai", "/v1/Videos/edits", False),
+        ("openai", "/v1/videos/../videos/edits", False),
+        ("openai", "/v1/videos/%65dits", False),
+        ("openai", "/v1/videos/edits;x", False),
+        ("anthropic", "/v1/videos/edits", False),
         ("openai", "/v1/chat/completions", False),
     ],
 )
 def test_globs_name_what_may_go_unmetered(provider, path, may):
-    settings = config(allow_uncapped=("api.openai.com/v1/audio/*", "api.openai.com/v1/chat/*"))
+    settings = config(allow_uncapped=("api.openai.com/v1/videos/*", "api.openai.com/v1/chat/*"))
 
     assert may_go_uncapped(settings, Desk().incoming(provider=provider, path=path)) == may
 

@@ -73,6 +73,7 @@ KINDS = {
 FIELDS = {
     "gemini": "serviceTier",
     **dict.fromkeys(("gemini_embed", "code_assist", "anthropic_batches", "bedrock_converse")),
+    **dict.fromkeys(("openai_images", "openai_speech", "openai_transcriptions")),
 }  # of tiers
 
 

@@ -1,6 +1,7 @@
 from lockpin_core.usage import (
     FEE_UNITS,
     OUTPUT_UNITS,
+    PIECE_UNITS,
     PROMPT_UNITS,
     Unit,
     add,
@@ -13,16 +14,16 @@ from lockpin_core.usage import (
 EACH = {unit: 1 << place for place, unit in enumerate(Unit)}
 
 
-def test_every_unit_is_prompt_output_or_fee_and_only_one_of_them():
-    kinds = (PROMPT_UNITS, OUTPUT_UNITS, FEE_UNITS)
+def test_every_unit_is_prompt_output_piece_or_fee_and_only_one_of_them():
+    kinds = (PROMPT_UNITS, OUTPUT_UNITS, PIECE_UNITS, FEE_UNITS)
 
     assert sum(map(len, kinds)) == len(Unit)
-    assert set(Unit) == PROMPT_UNITS | OUTPUT_UNITS | FEE_UNITS
+    assert set(Unit) == PROMPT_UNITS | OUTPUT_UNITS | PIECE_UNITS | FEE_UNITS
 
 
-def test_tokens_are_prompt_and_output_without_fees():
+def test_tokens_are_prompt_and_output_without_pieces_and_fees():
     pieces = (Unit.WEB_SEARCH, Unit.SEARCH_PROMPT, Unit.MAPS, Unit.MAPS_PROMPT, Unit.FILE_SEARCH, Unit.CODE_SESSION)
-    fees = sum(EACH[unit] for unit in (*pieces, Unit.REQUEST))
+    fees = sum(EACH[unit] for unit in (*pieces, Unit.REQUEST, Unit.SECOND, Unit.CHARACTER))
 
     assert prompt_tokens(EACH) + output_tokens(EACH) == total_tokens(EACH) == sum(EACH.values()) - fees
     assert output_tokens(EACH) == EACH[Unit.OUTPUT] + EACH[Unit.AUDIO_OUT] + EACH[Unit.IMAGE_OUT]

@@ -185,9 +185,7 @@ def test_without_a_limit_what_cannot_be_metered_passes_and_is_recorded(rig):
     before = len(origin.calls())
 
     unknown = ask(proxy, "no-such-model", "free-for-all", limit=10)
-    path = client.call(
-        proxy, "/openai/v1/images/generations", {"model": "e", "prompt": "x"}, x_lockpin_task="free-for-all"
-    )
+    path = client.call(proxy, "/openai/v1/videos", {"model": "e", "prompt": "x"}, x_lockpin_task="free-for-all")
 
     assert (unknown.status, unknown.headers["x-lockpin-uncapped"]) == (200, "unpriced")
     assert (path.status, path.headers["x-lockpin-uncapped"]) == (200, "no_limit")

@@ -4,14 +4,18 @@ The body is read here by plain `json`, field by field, as its format's reference
 not looked for here counts as nothing. So a bound of the product's may be larger than this bill, and never smaller.
 """
 
+import email
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from bills import KNOWN, OUTPUTLESS, PRICES, Asked, host_of, path_of
 from bodies import MARKED_1H, MARKED_5M, OPENAI_WRITES, SEARCH_LIMIT, Body
 from desks import NOW, PROVIDERS
+from forms import BOUNDARY
 from inputs import Choices
 
 from lockpin_core.admission import Incoming, Priced, priced
@@ -29,17 +33,30 @@ LIMITS = {
     "openai_completions": ("max_tokens",),
     "compatible_completions": ("max_tokens",),
 }
-TIERS = {"gemini": "serviceTier"} | dict.fromkeys(
-    tuple(wire.name for wire in WIRES if "gemini" not in wire.name and wire.name != "code_assist"), "service_tier"
+TIERLESS = (
+    "gemini_embed",
+    "code_assist",
+    "anthropic_batches",
+    "openai_images",
+    "openai_speech",
+    "openai_transcriptions",
 )
+TIERS = {wire.name: "service_tier" for wire in WIRES if wire.name not in TIERLESS} | {"gemini": "serviceTier"}
 CLAUDES = ("anthropic_messages", "bedrock_invoke")
-COUNTED = ("openai_chat", "openai_completions", "compatible_completions")  # a request may ask for several choices
+COUNTED = (
+    "openai_chat",
+    "openai_completions",
+    "compatible_completions",
+    "openai_images",
+)  # a request may ask for several choices
 HEADERS = (
     {},
     {"authorization": "Bearer sk-ant-oat01-x"},
     {"authorization": "AWS4-HMAC-SHA256 Credential=x"},
     {"x-vertex-ai-llm-shared-request-type": "priority"},
+    {"content-type": f"multipart/form-data; boundary={BOUNDARY}"},
 )
+A_FORM = len(HEADERS) - 1
 SEARCHES = re.compile("web_search|web_fetch|advisor")
 HOSTED = re.compile("web_search|file_search|code_interpreter|mcp|x_search")
 PROVIDER_MODELS = {
@@ -99,8 +116,18 @@ def price(came: Incoming, wire_name: str, choices: Choices) -> Priced:
     return priced(came, wire, parsed, PRICES, NOW)
 
 
-def told_by(raw: bytes) -> dict:
-    return json.loads(raw)
+def told_by(came: Incoming) -> dict:
+    """Read a body that parsed by what the standard library has, a form's texts too."""
+    kind = came.headers.get("content-type")
+    if kind is None or not came.body.startswith(b"--"):
+        return json.loads(came.body)
+    parts = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + came.body).get_payload()
+    texts = {
+        str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True).decode()
+        for part in parts
+        if part.get_filename() is None
+    }
+    return {name: int(text) if text.isdecimal() and name == "n" else text for name, text in texts.items()}
 
 
 def bare(model: Model) -> Model:
@@ -136,17 +163,21 @@ def _body(found: Priced, told: Mapping) -> Body:
         "any",
         wire,
         told,
-        _limit(wire, inner),
+        _limit(found, inner),
         choices=max((count for count in choices if count), default=1),
         reads=reads,
         writes=reads if wire in CLAUDES else 1,
         cached=_cached(wire, told),
+        again=(choices[0] or 1) - 1 if wire == "openai_images" else 0,
+        speaks=wire == "openai_speech",
+        made={"openai_images": ("output", "image_out"), "openai_speech": ()}.get(wire, ("output",)),
         fees={"web_search": searches} if searches else {},
         hides=found.parsed.content.hidden is not None,
     )
 
 
-def _limit(wire: str, inner: Mapping) -> int | None:
+def _limit(found: Priced, inner: Mapping) -> int | None:
+    wire = found.wire.name
     if wire in ("gemini", "code_assist"):
         config = _config(inner)
         return _number(_either(config, "maxOutputTokens", "max_output_tokens"))
@@ -155,10 +186,25 @@ def _limit(wire: str, inner: Mapping) -> int | None:
     if wire == "bedrock_converse":
         config = inner.get("inferenceConfig")
         return config.get("maxTokens") if isinstance(config, Mapping) else None
+    if wire == "openai_images":
+        return _drawn(found.model, inner)
     stated = [inner[key] for key in LIMITS.get(wire, ()) if inner.get(key) is not None]
     if wire == "openai_completions" and not stated:
         return DEFAULT_COMPLETION
     return stated[0] if stated else None
+
+
+def _drawn(model: Model, inner: Mapping) -> int | None:
+    """Count what one picture takes: a grid of cells, with the shape of the picture, more of them the larger it is."""
+    if model.picture_rule is None:
+        return None
+    cells = int(model.picture_rule.numbers.get(str(inner.get("quality")), 96))
+    size = re.fullmatch(r"(\d{1,4})x(\d{1,4})", str(inner.get("size")), re.ASCII)
+    wide, high = (int(size[1]), int(size[2])) if size else (2880, 2880)
+    if not 0 < wide * high <= 2880 * 2880:
+        return None
+    across = int(cells * Fraction(min(wide, high), max(wide, high)) + Fraction(1, 2))
+    return math.ceil(Fraction(cells * across * (2_000_000 + wide * high), 4_000_000))
 
 
 def _config(inner: Mapping) -> Mapping:

@@ -33,7 +33,7 @@ def run(data: bytes) -> None:
         assert error.code in REFUSALS, error.code
         return
     _check_asides(found, body)
-    told = told_by(body)
+    told = told_by(came)
     _check_bill(found, call, told, choices, set_limit)
     _check_smaller(found, call, told, choices)
 

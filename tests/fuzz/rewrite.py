@@ -4,12 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from asking import incoming, price, told_by
+from asking import incoming, price
 from bills import CONFIG, PRICES
 from desks import NOW
 from inputs import Choices, split
 
-from lockpin_core.admission import Priced, Refused, body_change, limit_to_set, price_cap, priced, with_price_cap
+from lockpin_core.admission import Priced, Refused, body_change, limit_to_set, priced
+from lockpin_core.admission_routing import price_cap, with_price_cap
 from lockpin_core.call import Call, Rewrite
 from lockpin_core.errors import WireError
 from lockpin_core.wire.protocol import Wire
@@ -137,7 +138,7 @@ def _check_again(found: Priced, call: Call, change: Rewrite, made: bytes) -> Non
 
 
 def _check_cap(before: bytes, after: bytes) -> None:
-    old, new = told_by(before), told_by(after)
+    old, new = json.loads(before), json.loads(after)
     assert {key: item for key, item in old.items() if key != "provider"} == {
         key: item for key, item in new.items() if key != "provider"
     }

@@ -18,7 +18,7 @@ from lockpin_core.admission import Refused
 from lockpin_core.call import Charge, Ending, Later, Outcome, Portion, Reading, Void
 from lockpin_core.errors import WireError
 from lockpin_core.settlement import Tariff, price_still_possible, settle
-from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PROMPT_UNITS, Unit, Usage, add, total_tokens
+from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PIECE_UNITS, PROMPT_UNITS, Unit, Usage, add, total_tokens
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import EndingScanner, Scanner
 
@@ -175,7 +175,7 @@ def is_within(asked: Asked, reading: Reading) -> bool:
         and sum(usage.get(unit, 0) for unit in OUTPUT_UNITS) <= most.output
         and all(not usage.get(unit) for unit in PROMPT_UNITS - units)
         and all(not usage.get(unit) for unit in OUTPUT_UNITS - most.output_units)
-        and all(usage.get(unit, 0) <= most.fees.get(unit, 0) for unit in FEE_UNITS)
+        and all(usage.get(unit, 0) <= most.fees.get(unit, 0) for unit in FEE_UNITS | PIECE_UNITS)
         and {reading.model, *(portion.model for portion in reading.portions)} <= own
         and reading.terms.tier in tiers
         and reading.terms.speed in (None, "standard", told.get("speed"))

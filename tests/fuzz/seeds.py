@@ -16,13 +16,18 @@ sys.path[:0] = [str(ROOT), str(ROOT / "addons"), str(ROOT / "tests" / "rig"), st
 import bills  # noqa: E402
 import paths  # noqa: E402
 import scan  # noqa: E402
-from asking import NAMES  # noqa: E402
+from asking import A_FORM, NAMES  # noqa: E402
+from forms import FORMS, form  # noqa: E402
 from inputs import joined  # noqa: E402
 from replies import SAMPLES  # noqa: E402
 from richest import BODIES  # noqa: E402
 
 MOST_BYTES = 5000
-SKIPPED = ("openai_embeddings", "gemini_embed", "openai_compact")  # nothing of them is ever changed
+SKIPPED = (  # nothing of them is ever changed
+    *("openai_embeddings", "gemini_embed", "openai_compact"),
+    *("openai_images", "openai_speech", "openai_transcriptions"),
+)
+UNREAD = ("anthropic_batches", "gemini_interactions")  # `asking` does not say what these may be billed
 type Seeds = Iterator[tuple[str, bytes]]
 
 
@@ -34,9 +39,10 @@ def answer(number: int) -> bytes:
 def requests(choices: bytes, *, skipped: tuple[str, ...] = ()) -> Seeds:
     for at, body in enumerate(BODIES):
         told = body.with_text("hello there, é", bills.KNOWN[body.wire][1], "claude-opus-5-5")
-        raw = json.dumps(told, ensure_ascii=False).encode()
-        if len(raw) <= MOST_BYTES and body.wire not in skipped:
-            yield f"{body.wire}-{at}", joined(answer(NAMES.index(body.wire)) + choices, raw)
+        raw = form(told) if body.wire in FORMS else json.dumps(told, ensure_ascii=False).encode()
+        head = answer(NAMES.index(body.wire)) + (b"0000" + answer(A_FORM) if body.wire in FORMS else b"")
+        if len(raw) <= MOST_BYTES and body.wire not in (*skipped, *UNREAD):
+            yield f"{body.wire}-{at}", joined(head + choices, raw)
 
 
 def replies() -> Seeds:

@@ -18,7 +18,8 @@ from lockpin_core.call import Ceiling, Terms
 from lockpin_core.errors import PriceError, UnpricedError
 from lockpin_core.money import Money
 from lockpin_core.price_entry import Entry, read_entry
-from lockpin_core.price_merge import Overlay, merged
+from lockpin_core.price_merge import merged
+from lockpin_core.price_overlay import Overlay
 from lockpin_core.price_shelf import Model, TermRules, model_of
 from lockpin_core.price_sources import GENAI, LITELLM, OVERLAY, Packages
 from lockpin_core.price_update import Update, _entry, _fault, _rows

@@ -17,7 +17,8 @@ from genai_prices.types import (
 
 from lockpin_core.errors import PriceError
 from lockpin_core.price_entry import read_entry
-from lockpin_core.price_merge import Overlay, merged
+from lockpin_core.price_merge import merged
+from lockpin_core.price_overlay import Overlay
 from lockpin_core.price_sources import Packages
 
 D = Decimal

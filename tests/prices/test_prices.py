@@ -330,9 +330,11 @@ def calls(draw):
     usage = {unit: draw(st.integers(0, 400_000)) for unit in priced_units(model, PROMPT)}
     usage |= {unit: draw(st.integers(0, 200_000)) for unit in priced_units(model, OUTPUT)}
     fees = {unit: draw(st.integers(0, 3)) for unit in model.fees}
+    if model.piece is not None:  # it bills by that alone
+        fees[model.piece] = draw(st.integers(0, 100_000))
     spare = draw(st.integers(0, 10)) if O in usage else 0
     limits = Ceiling(
-        prompt_tokens(usage) + draw(st.integers(0, 300_000)),
+        prompt_tokens(usage) + (draw(st.integers(0, 300_000)) if model.piece is None else 0),
         output_tokens(usage) + spare,
         frozenset(unit for unit in PROMPT if usage.get(unit)) | {I},
         frozenset(unit for unit in OUTPUT if usage.get(unit)) | {O},
@@ -407,3 +409,45 @@ def test_without_a_price_for_batches_there_is_none():
     for entry, until in ((bare, None), (later, AT + timedelta(days=2))):
         with pytest.raises(UnpricedError, match="no price for batches"):
             most(own(entry), ceiling(1_000, 100), Terms("batch"), batched=True, until=until)
+
+
+# What is billed by the second or the character
+
+
+def by_pieces(count, unit=Unit.SECOND):
+    return Ceiling(0, 0, frozenset({I}), frozenset({O}), {unit: count})
+
+
+def test_a_second_of_sound_and_a_character_of_speech_cost_what_they_do():
+    assert (shipped("whisper-1").piece, shipped("tts-1").piece) == (Unit.SECOND, Unit.CHARACTER)
+    assert shipped("gpt-4o-transcribe").piece is None
+    assert dollars(shipped("whisper-1"), {Unit.SECOND: 60}) == "0.006"  # a minute
+    assert dollars(shipped("gpt-transcribe"), {Unit.SECOND: 3600}) == "0.27"  # an hour
+    assert dollars(shipped("tts-1"), {Unit.CHARACTER: 1_000_000}) == "15"
+    assert dollars(shipped("tts-1-hd"), {Unit.CHARACTER: 11}) == "0.00033"
+    assert most(shipped("whisper-1"), by_pieces(60)) == "0.006"
+
+
+def test_such_a_model_has_no_price_for_a_token_and_others_none_for_a_second():
+    with pytest.raises(UnpricedError, match="whisper-1 has no price for input"):
+        price(shipped("whisper-1"), {I: 1}, UNSAID, AT)
+    with pytest.raises(UnpricedError, match="gpt-4o-transcribe has no price for second"):
+        price(shipped("gpt-4o-transcribe"), {Unit.SECOND: 1}, UNSAID, AT)
+    with pytest.raises(UnpricedError, match="whisper-1 has no price for"):
+        quote(shipped("whisper-1"), ceiling(1, 0), UNSAID, AT)
+
+
+def test_a_region_makes_a_second_dearer_as_it_does_tokens():
+    model = own({"second_per_million": "100", "geo": {"eu": "1.1"}})
+
+    assert model.piece is Unit.SECOND
+    assert dollars(model, {Unit.SECOND: 60}, host_geo="eu") == "0.0066"
+    assert most(model, by_pieces(60), host_geo="eu") == "0.0066"
+
+
+def test_a_free_model_bills_by_nothing():
+    assert own({"free": "true"}).piece is None
+
+
+def test_receipts_carry_the_rate_of_a_second():
+    assert rates_text(shipped("whisper-1"), Terms(), AT) == {"second": "100"}

@@ -195,8 +195,7 @@ def test_vendors_without_a_wire_are_unknown_and_never_a_tunnel():
 
 WIRES = {
     *("openai_chat", "openai_responses", "openai_embeddings", "openai_completions", "openai_compact"),
-    "compatible_completions",
-    "anthropic_batches",
+    *("anthropic_batches", "compatible_completions", "openai_images", "openai_speech", "openai_transcriptions"),
     *("anthropic_messages", "gemini", "gemini_embed", "gemini_interactions", "code_assist"),
     *("bedrock_converse", "bedrock_invoke"),
 }
@@ -293,7 +292,7 @@ def test_a_vendors_billed_paths(host, path, wire, model):
 @pytest.mark.parametrize(
     ("host", "path"),
     [
-        ("api.openai.com", "/v1/images/generations"),
+        ("api.openai.com", "/v1/images/variations"),
         ("api.openai.com", "/v1/decisions"),
         ("generativelanguage.googleapis.com", "/v1beta/tunedModels/t:generateContent"),
         ("generativelanguage.googleapis.com", "/v1beta/models/veo:predictLongRunning"),
@@ -427,7 +426,7 @@ def test_openai_chat_is_metered_and_its_control_plane_is_free():
     assert route("api.openai.com", "POST", "/v1/embeddings") == Metered("openai_embeddings")
     assert route("api.openai.com", "POST", "/v1/moderations") == Free()
     assert route("api.openai.com", "POST", "/v1/responses/resp_1/cancel") == Free()
-    for path in ("/v1/threads/runs", "/v1/batches", "/v1/realtime/calls", "/v1/audio/speech", "/v1/videos"):
+    for path in ("/v1/threads/runs", "/v1/batches", "/v1/realtime/calls", "/v1/videos"):
         assert route("api.openai.com", "POST", path) == Unknown()
 
 

@@ -171,3 +171,27 @@ def test_row_keeps_the_terms(tmp_path: Path):
 
     assert isinstance(row, CallRow)
     assert asked == Asked(Terms("flex", "fast", "eu"), Money.parse("1"), 1100, 1000)
+
+
+def test_seconds_are_taken_apart_like_tokens(tmp_path: Path):
+    whisper = PriceTable.load(shipped_dir()).find("openai", "whisper-1")
+    assert whisper is not None
+    ceiling = Ceiling(0, 0, frozenset({Unit.INPUT, Unit.AUDIO_IN}), OUT, {Unit.SECOND: 90})
+    most = quote(whisper, ceiling, PLAIN, AT, host_geo="eu")
+
+    held = hold_sum(whisper, *booked(tmp_path, ceiling, most), "eu")
+    charged = charge_sum(whisper, {Unit.SECOND: 9}, PLAIN, AT, None)
+
+    # 90 × $100/M = $0.009, in a region a tenth more; 9 × $100/M = $0.0009
+    assert held is not None
+    assert list(held.parts) == [Part("second", 90, 100_000_000)]
+    assert (held.amount, [factor for _, factor in held.factors]) == (Money.parse("0.0099"), [(11, 10)])
+    assert (list(charged.parts), charged.amount) == ([Part("second", 9, 100_000_000)], Money.parse("0.0009"))
+    other = booked(folder(tmp_path), ceiling, Money.parse("5"))  # at other prices than these
+    assert hold_sum(whisper, *other, "eu") is None
+
+
+def folder(path: Path) -> Path:
+    made = path / "other"
+    made.mkdir()
+    return made

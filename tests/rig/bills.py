@@ -13,6 +13,7 @@ from functools import cache
 import pricebook
 from bodies import Body, Other
 from desks import NOW, PROVIDERS
+from forms import sent
 from hypothesis import strategies as st
 
 from lockpin_core.admission import Incoming, Priced, priced
@@ -35,7 +36,11 @@ TALKER = {  # a model that speaks, which no price list has at present
     "max_output_tokens": "8000",
     "fees": {"search_prompt": "0.035", "web_search": "0"},
 }
-PRICES = PriceTable.load(shipped_dir(), {"talker": TALKER})
+FACTS = {  # that no price list states
+    "gpt-image-2": {"image_tokens": "1536"},
+    "gpt-4o-mini-tts": {"max_output_tokens": "2000"},
+}
+PRICES = PriceTable.load(shipped_dir(), {"talker": TALKER, **FACTS})
 CONFIG = Config(None, shipped_dir())
 DONE = Outcome(Ending.DONE, 200)
 OUTPUTLESS = ("openai_embeddings", "gemini_embed")
@@ -52,7 +57,11 @@ KNOWN = {  # a model of each wire, of which everything is known
     "openai_embeddings": ("openai", "text-embedding-3-small"),
     **dict.fromkeys(("openai_responses", "openai_compact"), ("openai", "gpt-6.1-sol")),
     "openai_chat": ("openai", "gpt-audio-1.5"),
+    "openai_images": ("openai", "gpt-image-2"),
+    "openai_speech": ("openai", "gpt-4o-mini-tts"),
+    "openai_transcriptions": ("openai", "gpt-4o-transcribe"),
 }
+HEARD = 10  # tokens of a second of sound, at OpenAI
 
 
 # How many tokens a request is at most
@@ -156,6 +165,7 @@ def true_tokens(body: Body, told: Mapping, model: Model) -> int:
     )
     around = 8 + 5 * len(messages) + (600 if {"tools", "toolConfig"} & {*inner} and "claude" in model.id else 0)
     around += sum(20 + 600 * ("tools" in one["params"]) for one in inner.get("requests", []) if "params" in one)
+    around += HEARD * body.seconds
     size = around + ids(told) + sum(tokens_of(text, model.tokenizer) for text in shown(told))
     window = model.context_tokens
     if body.hides or (body.images and model.image_tokens is None):
@@ -231,8 +241,9 @@ def ask(
     provider, pattern = place
     told = body.with_text(text, name, other) | (more or {})
     path = path_of(pattern, name.replace("/", "%2F"), streamed=False)
+    raw, kind = sent(body.wire, told)
     came = Incoming(
-        "c", provider, host_of(provider, host), "POST", path, body.headers, json.dumps(told).encode(), False,
+        "c", provider, host_of(provider, host), "POST", path, {**body.headers, **kind}, raw, False,
         Payers("t", "box"), "test/1", path_model=name if "{model}" in pattern else None,
     )  # fmt: skip
     wire = wire_named(body.wire)
@@ -259,6 +270,10 @@ class Bill:
 def bill(asked: Asked, *, limit: int | None = None) -> Bill:
     """Work out the most that may be billed; `limit`: the output limit in force, where it is not the request's."""
     body, model, told = asked.body, asked.model, asked.told
+    if model.piece is not None:  # what is billed instead of tokens
+        characters = len(str(told.get("input", "")).encode("utf-16-le", "surrogatepass")) // 2
+        pieces = body.seconds if model.piece is Unit.SECOND else characters
+        return Bill(0, 0, ("input",), ("output",), {model.piece.value: pieces}, ())
     first = true_tokens(body, told, model)
     sound = {"audio_in"} if body.hears else set()
     drawn = {"image_in"} if body.images else set()
@@ -273,7 +288,7 @@ def bill(asked: Asked, *, limit: int | None = None) -> Bill:
         first * (1 + body.again) + (body.reads - 1) * (model.context_tokens or 0),
         wrote + body.beside + thought + beyond,
         ("input", "cache_read", *body.cached, *sorted(sound | drawn)),
-        ("output", *(["audio_out"] if body.speaks else [])),
+        (*body.made, *(["audio_out"] if body.speaks else [])),
         body.fees,
         tuple(bill_other(one, body, told, asked.other) for one in body.others if asked.other is not None),
     )

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from forms import MP3, silence
+
 TEXT = "\x00text\x00"
 SEARCH_LIMIT = 5  # calls of the provider's tools that Lockpin allows where a request does not say
 CALLS = 10  # what it takes them to be where no request can say
@@ -45,6 +47,8 @@ class Body:
     thinks: int = 0  # tokens of thinking beside the limit in each sampling of a choice, by a `thinking_budget`
     beyond: bool = False  # as much as the model can write may come beside the limit
     cached: tuple[str, ...] = ()  # units that prompt tokens may be written to the cache as
+    seconds: int = 0  # of sound in it
+    made: tuple[str, ...] = ("output",)  # units that output tokens may be
     hears: bool = False  # prompt tokens may be sound
     speaks: bool = False  # output tokens may be sound
     images: int = 0
@@ -461,6 +465,25 @@ EMBEDDED = [
         prompts=2,
     ),
 ]
+PICTURES = [  # a grid of 16 cells a side of 1024 × 1024 pixels: 256 × 3,048,576 / 4,000,000, and of 96 × 54
+    Body(
+        "a picture", "openai_images",
+        {"model": "MODEL", "prompt": TEXT, "size": "1024x1024", "quality": "low"}, 196, made=("output", "image_out"),
+    ),
+    Body(
+        "three of the largest, on the way too", "openai_images",
+        {"model": "MODEL", "prompt": TEXT, "size": "3840x2160", "quality": "high", "n": 3, "partial_images": 2,
+         "images": [{"image_url": "data:image/png;base64,AA"}], "stream": True},
+        13_342, choices=3, again=2, beside=3 * 2 * 100, images=1, made=("output", "image_out"),
+    ),
+]  # fmt: skip
+SPOKEN = [
+    Body("a speech", "openai_speech", {"model": "MODEL", "input": TEXT, "voice": "ash"}, None, speaks=True, made=()),
+    Body("a sound", "openai_transcriptions", {"model": "MODEL", "prompt": TEXT, "file": silence(12.5)}, None,
+         hears=True, seconds=13),
+    Body("a packed sound", "openai_transcriptions", {"model": "MODEL", "prompt": TEXT, "file": MP3, "stream": True},
+         None, hears=True, hides=True),
+]  # fmt: skip
 
 
 def _converse(name: str, *, limit: int | None = 5000, told: Mapping | None = None, **facts: object) -> Body:
@@ -515,5 +538,5 @@ INVOKED = [
 
 WRITTEN = [
     *(*CLAUDE, *CHAT, *RESPONSES, *COMPACTED, *GEMINI, *ASSISTED, *COMPLETED, *INTERACTIONS, *BATCHES, *EMBEDDED),
-    *(*CONVERSED, *INVOKED),
+    *(*CONVERSED, *INVOKED, *PICTURES, *SPOKEN),
 ]

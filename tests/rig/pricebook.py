@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "pricing"
-RATES = ("input", "output", "cache_read", "audio_in", "cache_audio", "audio_out", "image_in", "image_out")
+PIECES = ("second", "character")  # what some models bill by instead of tokens
+RATES = ("input", "output", "cache_read", "audio_in", "cache_audio", "audio_out", "image_in", "image_out", *PIECES)
 LIFETIMES = ("5m", "30m", "1h", "12h")
 PROMPT = ("input", "cache_read", "cache_audio", *(f"cache_write_{life}" for life in LIFETIMES), "audio_in", "image_in")
 FEES = ("web_search", "search_prompt", "maps", "maps_prompt", "file_search", "code_session", "request")

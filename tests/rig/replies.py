@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pricebook
 from desks import NOW, PROVIDERS
+from forms import MP3, sent, silence
 
 from lockpin_core.admission import Incoming, Priced, priced
 from lockpin_core.call import Call, Parsed, Payers, Reading
@@ -29,7 +30,11 @@ OWN = {  # models that no shipped price knows: the user's, with figures that can
     "openai/text-embedding-3-small": {"input": "0.021"},
 }
 FACTS = {"context_tokens": "200000", "max_output_tokens": "32000"}
-BOUNDED = {"perplexity/sonar": {"context_tokens": "128000"}}  # without it its tools have no bound
+BOUNDED = {
+    "perplexity/sonar": {"context_tokens": "128000"},  # without it its tools have no bound
+    "gpt-image-2": {"image_tokens": "1536"},  # nor has an image that it reads
+    "gpt-4o-mini-tts": {"max_output_tokens": "2000"},  # nor what it says
+}
 PRICES = PriceTable.load(shipped_dir(), {name: entry | FACTS for name, entry in OWN.items()} | BOUNDED)
 CONFIG = Config(None, Path("nowhere"))
 
@@ -42,6 +47,9 @@ PLACES: Mapping[str, tuple[str, str, str]] = {  # folder → provider, path, mod
     "openai_responses": ("openai", "/v1/responses", "gpt-6.1-sol"),
     "openai_completions": ("openai", "/v1/completions", "gpt-3.5-turbo-instruct"),
     "openai_embeddings": ("openai", "/v1/embeddings", "text-embedding-3-small"),
+    "openai_images": ("openai", "/v1/images/generations", "gpt-image-2"),
+    "openai_speech": ("openai", "/v1/audio/speech", "gpt-4o-mini-tts"),
+    "openai_transcriptions": ("openai", "/v1/audio/transcriptions", "gpt-4o-transcribe"),
     "gemini": ("gemini", f"/v1beta/models/{GEMINI}:generateContent", GEMINI),
     "gemini_embed": ("gemini", "/v1beta/models/gemini-embedding-001:batchEmbedContents", "gemini-embedding-001"),
     "gemini_interactions": ("gemini", "/v1beta/interactions", GEMINI),
@@ -70,6 +78,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {  # sample → provider and path whe
     "xai_chat": ("xai", "/v1/chat/completions"),
     "xai_responses": ("xai", "/v1/responses"),
     "perplexity_agent": ("perplexity", "/v1/responses"),
+    "image_usage": ("openai", "/v1/images/edits"),
     "nonstream_cached_fim": ("deepseek", "/beta/completions"),
     "error_400_codex_backend": ("chatgpt", "/backend-api/codex/responses"),
     "error_429_codex_usage_limit": ("chatgpt", "/backend-api/codex/responses"),
@@ -79,6 +88,7 @@ MODELS = {  # of requests whose sample states none that is priced where the requ
     "error_402_openrouter": "openai/gpt-5.5",
     "refusal_openrouter_http": "openai/gpt-5.5",
     "anthropic_compat_stream_usage_only_in_delta": "glm-x",
+    "transcription_duration": "whisper-1",
 }
 STREAMED = {  # how a path says that it streams
     ":generateContent": ":streamGenerateContent",
@@ -108,6 +118,8 @@ MORE: Mapping[str, Mapping[str, object]] = {  # what the request must have asked
             {"type": "code_interpreter", "container": {"type": "auto"}},
         ]
     },
+    "image_usage": {"images": [{"image_url": "data:image/png;base64,AA"}]},
+    "transcription_duration": {"file": silence(8.47), "response_format": "verbose_json"},
     "responses_nonstream": {"prompt_cache_options": {"mode": "implicit", "ttl": "12h"}},
     "perplexity_agent": {"tools": [{"type": "web_search"}]},
     "gemini_grounding_url_context": {"tools": [{"googleSearch": {}}, {"urlContext": {}}]},
@@ -123,7 +135,7 @@ UNBOUNDED = ("gemini_grounding_url_context", "gemini_interactions_stream")
 UNLIMITED = ("perplexity_agent",)
 UNITS = (
     *("input_uncached", "cache_read", "cache_write_5m", "cache_write_1h", "cache_write_30m", "cache_write_12h"),
-    *("output", "audio_in", "audio_out", "image_in", "image_out"),
+    *("output", "audio_in", "audio_out", "image_in", "image_out", "second"),
 )
 FEES = {
     "web_search": ("web_search",),
@@ -184,7 +196,7 @@ class Sample:
     def usages(self) -> dict[str, dict[str, int]]:
         """Give the disjoint units by model."""
         whole = self.expect.get("usage") or self.expect
-        whole = whole | {"cached_sound": CACHED_SOUND.get(self.name, 0)}
+        whole = whole | {"cached_sound": CACHED_SOUND.get(self.name, 0), "second": self.meta.get("billed_seconds", 0)}
         return {
             model: units(usage, self.folder) for model, usage in self.meta.get("per_model", {self.model: whole}).items()
         }
@@ -282,6 +294,13 @@ def request_body(sample: Sample) -> dict:
             return {
                 "model": sample.model, "input": text, "generation_config": {"max_output_tokens": LIMIT}, **stream
             }  # fmt: skip
+        case "openai_images":
+            asked = {"size": "1024x1024", "quality": "medium"}
+            return {"model": sample.model, "prompt": text, **asked, **stream, **more}
+        case "openai_speech":
+            return {"model": sample.model, "input": text, "voice": "ash", "stream_format": "sse"}
+        case "openai_transcriptions":
+            return {"model": sample.model, "file": MP3, **stream, **more}
         case "gemini_embed":
             one = {"model": f"models/{sample.model}", "content": {"parts": [{"text": text}]}}
             return {"requests": [one, one]}
@@ -308,9 +327,10 @@ def incoming(sample: Sample) -> Incoming:
     route = provider.route("POST", path)
     assert isinstance(route, Metered)
     host = "me.openai.azure.com" if provider_name == "azure" else provider.base.removeprefix("https://")
-    body = json.dumps(request_body(sample)).encode()
+    body, kind = sent(route.wire, request_body(sample))
+    headers = {**HEADERS.get(sample.name, {}), **kind}
     return Incoming(
-        "c1", provider, host, "POST", path, HEADERS.get(sample.name, {}), body, False, Payers("t", "box"), "test/1",
+        "c1", provider, host, "POST", path, headers, body, False, Payers("t", "box"), "test/1",
         path_model=route.model,
     )  # fmt: skip
 

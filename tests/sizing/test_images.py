@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockpin_core.call import Image
-from lockpin_core.sizing.images import image_tokens
+from lockpin_core.call import Image, Picture
+from lockpin_core.sizing.images import image_tokens, picture_tokens
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,54 @@ def test_anthropic_bound_is_above_the_published_arithmetic(width, height):
         found = image_tokens(Image(width, height), image_rule, None)
         assert found is not None
         assert found >= width * scale * height * scale / 750
+
+
+GRID = rule("openai_grid", low="16", medium="48", high="96", pixels="8294400")
+
+
+@pytest.mark.parametrize(
+    ("size", "quality", "tokens"),
+    [
+        # By the provider's calculator, and by bills, as its forum has them.
+        ((1024, 1024), "high", 7_024),
+        ((1536, 1024), "high", 5_488),
+        ((1792, 1024), "high", 5_063),
+        ((3584, 2048), "high", 12_329),
+        ((960, 720), "low", 130),
+        ((976, 704), "low", 129),
+        # 48 × 48 × 3,048,576 / 4,000,000 and 16 × 16 × the same
+        ((1024, 1024), "medium", 1_756),
+        ((1024, 1024), "low", 196),
+        ((2880, 2880), "high", 23_719),  # 96 × 96 × 10,294,400 / 4,000,000: no picture is larger
+        ((1024, 1024), "", 7_024),
+        ((1024, 1024), "auto", 7_024),
+        ((1024, 1024), "max", 7_024),
+        ((None, None), "high", 23_719),
+        ((None, None), "auto", 23_719),
+        ((None, None), "low", 659),  # 16 × 16 × 10,294,400 / 4,000,000
+        ((0, 0), "low", 659),
+        ((1 << 21, 1), "low", 659),
+        ((9_000, 9_000), "high", 23_719),
+        ((3_840, 16), "low", 9),  # one cell across at least
+    ],
+)
+def test_openai_draws_a_grid_that_grows_with_the_area(size, quality: str, tokens: int):
+    assert picture_tokens(Picture(*size, quality), GRID, None) == tokens
+    assert picture_tokens(Picture(*size, quality), GRID, 1_000) == min(tokens, 1_000)
+
+
+@pytest.mark.parametrize("picture_rule", [None, rule("brand_new"), FIXED])
+def test_a_picture_without_a_rule_takes_the_models_most(picture_rule: Rule | None):
+    assert picture_tokens(Picture(1024, 1024, "low"), picture_rule, 8_000) == 8_000
+    assert picture_tokens(Picture(1024, 1024, "low"), picture_rule, None) is None
+
+
+@given(SIDES, SIDES, st.sampled_from(["low", "medium", "high", "", "max"]))
+def test_no_picture_takes_more_than_the_largest(width, height, quality):
+    largest = picture_tokens(Picture(quality=quality), GRID, None)
+    found = picture_tokens(Picture(width, height, quality), GRID, None)
+
+    assert found is not None
+    assert largest is not None
+    assert 1 <= found <= largest
+    assert found == picture_tokens(Picture(height, width, quality), GRID, None)

@@ -3,10 +3,11 @@
 import copy
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
+from forms import sent, silence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -374,6 +375,43 @@ RICH["bedrock_converse"] = {
     },
     "projectIdentifier": "default",
 }
+RICH["openai_images"] = {
+    "model": "m",
+    "prompt": "hé",
+    "n": 2,
+    "size": "1024x1536",
+    "quality": "low",
+    "partial_images": 1,
+    "stream": True,
+    "background": "opaque",
+    "output_format": "webp",
+    "output_compression": 50,
+    "images": [{"image_url": "data:image/png;base64,AA"}, {"file_id": "f"}],
+    "mask": {"file_id": "g"},
+    "user": "u",
+}
+RICH["openai_speech"] = {
+    "model": "m",
+    "input": "hé",
+    "voice": {"id": "v"},
+    "instructions": "calmly",
+    "response_format": "wav",
+    "speed": 1.5,
+    "stream_format": "sse",
+}
+RICH["openai_transcriptions"] = {
+    "model": "m",
+    "file": silence(2),
+    "prompt": "hé",
+    "keywords": ["a", "b"],
+    "languages": ["de"],
+    "language": "de",
+    "temperature": 0.5,
+    "response_format": "json",
+    "stream": True,
+    "include": ["logprobs"],
+    "timestamp_granularities": ["word"],
+}
 # A small request of each format that has no `messages`, and the only member of it that a rewrite may touch.
 PLAIN: dict[str, dict] = {
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "é\u2028"}]}]},
@@ -396,12 +434,10 @@ STREAMED_BY_PATH = ("gemini", "code_assist", "bedrock_converse", "bedrock_invoke
 LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "maxTokens"}
 SAME_DATA = {"compatible_completions": "openai_completions", "openai_compact": "openai_responses"}
 NAMED = dict.fromkeys(("bedrock_converse", "bedrock_invoke"), "anthropic.m")  # models that a path names
-WITHOUT_OUTPUT = (
-    "openai_embeddings",
-    "gemini_embed",
-    "openai_compact",
-    "anthropic_batches",
-)  # or without a limit for it
+WITHOUT_OUTPUT = (  # or without a limit for it
+    *("openai_embeddings", "gemini_embed", "openai_compact", "anthropic_batches"),
+    *("openai_images", "openai_speech", "openai_transcriptions"),
+)
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
@@ -440,8 +476,9 @@ def test_parse_raises_wire_error_only_on_any_bytes(wire: Wire, body: bytes):
 
 
 def parsed_or_code(wire: Wire, body: object) -> str:
+    raw, headers = sent(wire.name, body)
     try:
-        parsed = wire.parse(request(json.dumps(body).encode(), wire=wire))
+        parsed = wire.parse(replace(request(raw, wire=wire), headers=headers))
     except WireError as error:
         assert len(str(error)) < 300
         return error.code

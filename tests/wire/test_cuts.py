@@ -34,6 +34,7 @@ ASKED = {
     "openai_compact": {"model": "m", "input": "hi"},
     "openai_embeddings": {"model": "m", "input": "hi"},
     "gemini_interactions": {"model": "m", "input": "hi"},
+    "openai_images": {"model": "m", "prompt": "hi"},
     "gemini": TURNS,
     "code_assist": {"model": "m", "request": TURNS},
     "bedrock_converse": {"messages": [{"role": "user", "content": [{"text": "hi"}]}]},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core.call import Image
-from lockpin_core.wire.media import image_at, image_in, wav_tokens
+from lockpin_core.wire.media import image_at, image_in, image_of, wav_size, wav_tokens
 
 
 def text(raw: bytes) -> str:
@@ -117,3 +117,31 @@ def test_sound_with_a_second_format_has_no_bound():
     assert wav_tokens(text(slow[:36] + fast[12:36] + slow[36:])) is None
     assert wav_tokens(text(b"ID3" + wav(1))) is None
     assert wav_tokens({"data": "x"}) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "seconds", "half_minutes"),
+    [
+        (wav(0.1), 1, 1),
+        (wav(30), 30, 1),
+        (wav(30.01), 31, 2),
+        (wav(40, rate=8_000, width=1), 40, 2),
+        (wav(20, rate=44_100, channels=2), 20, 1),
+    ],
+)
+def test_a_file_of_uncompressed_sound_is_as_long_as_its_bytes(raw: bytes, seconds: int, half_minutes: int):
+    assert wav_size(raw) == (seconds, half_minutes * 30 * 64)
+
+
+def test_more_bytes_than_a_header_claims_are_sound_too():
+    raw = bytearray(wav(60))
+    raw[40:44] = struct.pack("<I", 2)
+
+    assert wav_size(bytes(raw)) == (60, 2 * 30 * 64)
+    assert wav_size(b"ID3" + wav(1)) is None
+    assert wav_size(b"") is None
+
+
+def test_an_image_that_is_a_file_shows_its_size():
+    assert image_of(png(640, 480)) == image_of(jpeg(640, 480)) == image_of(webp(640, 480)) == Image(640, 480)
+    assert image_of(b"") == image_of(b"RIFF") == Image()
