@@ -472,7 +472,8 @@ def test_parse_raises_wire_error_only_on_any_bytes(wire: Wire, body: bytes):
     with pytest.raises(WireError) as refused:
         wire.parse(request(body, wire=wire))
 
-    assert refused.value.code == "bad_request"
+    begins_as_object = body.lstrip(b" \t\r\n").startswith(b"{")  # then a field that is not known may be named first
+    assert refused.value.code == "bad_request" or (begins_as_object and refused.value.code == "unpriced_tool")
 
 
 def parsed_or_code(wire: Wire, body: object) -> str:
