@@ -294,12 +294,13 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
 
 def _with_requests(found: Priced) -> Priced:
     """Bound the requests of a batch, each by itself; of them no more is kept than their sum."""
-    ones = [priced(found.incoming, found.wire, part, found.prices, found.at) for part in found.parsed.batch]
-    quotes = [one._quote(one._asked_limit()) for one in ones]
-    usd, tokens = sum((each.most for each in quotes), ZERO), sum(each.tokens for each in quotes)
-    whole = Quote(usd, tokens, together([each.ceiling for each in quotes]))
-    models = tuple(sorted({one.model.id for one in ones}))
-    return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=models)
+    whole, models = None, set()
+    for part in found.parsed.batch:
+        one = priced(found.incoming, found.wire, part, found.prices, found.at)
+        each = one._quote(one._asked_limit())
+        whole = each if whole is None else together(whole, each)
+        models.add(one.model.id)
+    return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=tuple(sorted(models)))
 
 
 def _billed_by(parsed: Parsed, model: Model) -> Parsed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ class Parsed:
     hides_images: bool = False  # input that the body does not show may be images, or one of its own has no bound
     is_whole: bool = True  # the provider leaves nothing of the prompt out, but for reasoning and images that are known
     background: bool = False  # the usage comes by a later call
-    batch: tuple[Parsed, ...] = field(default=(), repr=False)  # the requests of a call that brings many
+    batch: Iterable[Parsed] = field(default=(), repr=False)  # the requests of a call that brings many
     batched: bool = False  # one of those: it is billed at the price of a batch and at no other
     picture: Picture | None = None  # each choice is one, and its output is bounded by what is asked of it
     layout: Layout | None = field(default=None, repr=False, compare=False)

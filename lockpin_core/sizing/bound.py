@@ -6,12 +6,10 @@ Unicode NFC, and 4 tokens a string, is the most that was measured; it is not pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Protocol
 
-from lockpin_core.call import Ceiling, Content, Parsed
+from lockpin_core.call import Ceiling, Content, Parsed, Quote
 from lockpin_core.sizing.images import ImageRule, image_tokens, picture_tokens
 from lockpin_core.usage import PIECE_UNITS, Unit, add
 
@@ -71,16 +69,18 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
     )
 
 
-def together(ceilings: Sequence[Ceiling]) -> Ceiling:
-    """Bound several requests of one call together."""
-    return Ceiling(
-        prompt=sum(each.prompt for each in ceilings),
-        output=sum(each.output for each in ceilings),
-        prompt_units=frozenset[Unit]().union(*(each.prompt_units for each in ceilings)),
-        output_units=frozenset[Unit]().union(*(each.output_units for each in ceilings)),
-        fees=reduce(add, (each.fees for each in ceilings), {}),
-        requests=len(ceilings),
+def together(first: Quote, second: Quote) -> Quote:
+    """Bound requests of one call together, each of which has a bound of its own."""
+    one, other = first.ceiling, second.ceiling
+    ceiling = Ceiling(
+        prompt=one.prompt + other.prompt,
+        output=one.output + other.output,
+        prompt_units=one.prompt_units | other.prompt_units,
+        output_units=one.output_units | other.output_units,
+        fees=add(one.fees, other.fees),
+        requests=one.requests + other.requests,
     )
+    return Quote(first.most + second.most, first.tokens + second.tokens, ceiling)
 
 
 def missing_bound(parsed: Parsed, model: ModelFacts) -> str:

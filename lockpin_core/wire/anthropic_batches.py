@@ -10,8 +10,8 @@ request types of its SDK, read 2026-11.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,7 +47,10 @@ class AnthropicBatches(Wire):
     held_as = "batch"
 
     def parse(self, request: Request) -> Parsed:
-        """Read a batch. Raises WireError where one of its requests is malformed or holds what cannot be bounded."""
+        """Read a batch as far as its first request; the others are read where they are priced, one after the other.
+
+        Raises WireError where that is malformed or holds what cannot be bounded; so does whoever comes to the others.
+        """
         try:
             return _parse(request)
         except RecursionError:
@@ -77,31 +80,47 @@ class AnthropicBatches(Wire):
         return anthropic_refusal(refusal, lockpin)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The requests of a batch, each read when somebody comes to it; raises WireError as `parse` does.
+
+    All of them at once would be millions of objects, and looking through those for garbage would stop everybody.
+    """
+
+    request: Request
+
+    def __iter__(self) -> Iterator[Parsed]:
+        names: set[str] = set()
+        geo = None
+        for number, item in enumerate(read_items(self.request.body, "requests")):
+            if number == MOST_REQUESTS:
+                raise WireError(f"requests has more than {MOST_REQUESTS} members; so many are allowed")
+            names.add(_name(item.members, names))
+            part = _part(self.request, item.inner("params"))
+            geo = geo if number else part.terms.geo
+            if part.terms.geo != geo:
+                unpriced('"inference_geo" that is not the same for all requests of a batch')
+            yield part
+
+
 def _parse(request: Request) -> Parsed:
-    parts: list[Parsed] = []
-    names: set[str] = set()
     _check_betas(request.headers.get("anthropic-beta", ""))
-    for item in read_items(request.body, "requests"):
-        names.add(_name(item.members, names))
-        parts.append(_part(request, item.inner("params")))
-        if len(parts) > MOST_REQUESTS:
-            raise WireError(f"requests has more than {MOST_REQUESTS} members; so many are allowed")
-    if not parts:
+    parts = _Parts(request)
+    first = next(iter(parts), None)
+    if first is None:
         raise WireError("requests is an empty list; at least one is needed")
-    if len({part.terms.geo for part in parts}) > 1:
-        unpriced('"inference_geo" that is not the same for all requests of a batch')
     return Parsed(
-        model=parts[0].model,
+        model=first.model,
         streamed=False,
         content=_NO_TEXT,
         output_limit=None,
         output_settable=False,
-        attested=parts[0].attested,
-        terms=parts[0].terms,
-        subscription=parts[0].subscription,
+        attested=first.attested,
+        terms=first.terms,
+        subscription=first.subscription,
         grows=True,
         background=True,
-        batch=tuple(parts),
+        batch=parts,
     )
 
 

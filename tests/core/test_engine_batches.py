@@ -281,6 +281,20 @@ def test_a_model_without_a_price_for_batches_is_refused():
     assert isinstance(ask(desk, one("a"), one("b", "unheard-of")), Answered)
 
 
+@pytest.mark.parametrize(
+    ("later", "code"),
+    [({"custom_id": "a"}, "bad_request"), (one("a"), "bad_request"), (one("c", limit=-1), "bad_request"),
+     (one("c", speed="fast"), "unpriced_tool"), (one("c", inference_geo="us"), "unpriced_tool")],
+)  # fmt: skip
+def test_a_later_request_that_is_wrong_is_refused_as_the_first_is(later: dict, code: str):
+    desk = desk_with(task=config(task_usd="9").task)
+
+    answer = ask(desk, one("a"), one("b"), later)
+
+    assert isinstance(answer, Answered)
+    assert (answer.code, desk.kinds()) == (code, ["refusal"])
+
+
 def test_what_does_not_fit_is_refused_whole_and_what_fits_at_half_the_price_is_not():
     desk = desk_with()
     most = [alone(desk, one(name)).nano for name in "ab"]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockpin_core.call import Ceiling, Content, Image, Parsed
+from lockpin_core.call import Ceiling, Content, Image, Parsed, Quote
+from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.sizing.bound import UNSEEN_CHAIN, bound_beside_chain, ceiling, output_bound, prompt_bound, together
 from lockpin_core.usage import Unit
@@ -137,7 +138,10 @@ def test_requests_of_one_call_are_bounded_by_their_sum_in_all_their_units():
         5, 4, frozenset({Unit.CACHE_WRITE_1H}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 1, Unit.REQUEST: 7}
     )
 
-    assert together([first, second]) == Ceiling(
+    whole = together(Quote(Money(30), 13, first), Quote(Money(12), 9, second))
+
+    assert (whole.most, whole.tokens) == (Money(42), 22)
+    assert whole.ceiling == Ceiling(
         15,
         7,
         frozenset({Unit.INPUT, Unit.CACHE_WRITE_1H}),

@@ -33,7 +33,7 @@ def parse(*requests: object, **headers: str) -> Parsed:
 
 def refused(told: object, **headers: str) -> tuple[str, str]:
     with pytest.raises(WireError) as fault:
-        WIRE.parse(request(told, **headers))
+        list(WIRE.parse(request(told, **headers)).batch)
     return fault.value.code, str(fault.value)
 
 
@@ -43,13 +43,14 @@ def test_each_request_is_read_as_a_message_is():
 
     parsed = parse(*({"custom_id": f"r{i}", "params": each} for i, each in enumerate(told)))
 
-    assert len(parsed.batch) == 2
-    for part, each in zip(parsed.batch, told, strict=True):
+    parts = list(parsed.batch)
+    assert len(parts) == 2 == len(list(parsed.batch))  # they can be gone through again
+    for part, each in zip(parts, told, strict=True):
         alone = MESSAGES.parse(request(each))
         assert (part.model, part.content, part.output_limit) == (alone.model, alone.content, alone.output_limit)
         assert (part.rounds, part.fees, part.prompt_units) == (alone.rounds, alone.fees, alone.prompt_units)
-    assert parsed.batch[0].prompt_units >= {Unit.CACHE_WRITE_1H}
-    assert (parsed.batch[1].output_limit, parsed.batch[1].fees) == (7, {Unit.WEB_SEARCH: 3})
+    assert parts[0].prompt_units >= {Unit.CACHE_WRITE_1H}
+    assert (parts[1].output_limit, parts[1].fees) == (7, {Unit.WEB_SEARCH: 3})
 
 
 def test_it_is_a_batch_of_the_first_model_and_its_body_stays():
