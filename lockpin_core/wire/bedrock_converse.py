@@ -2,14 +2,16 @@
 no prices, no I/O.
 
 The path names the model and says whether the reply streams. Without `inferenceConfig.maxTokens` the model's maximum is
-the limit, and reasoning is inside it. Models that write to their cache unasked may do so here too, except Anthropic's,
-which need a cache point. A guardrail, a stored prompt and tools that the provider runs are refused by name.
+the limit, and reasoning is inside it; of xAI's models their maker says that it is not, so their maximum comes on top.
+Models that write to their cache unasked may do so here too, except Anthropic's, which need a cache point. A guardrail, a
+stored prompt and tools that the provider runs are refused by name.
 Source: Amazon Bedrock's API reference of Converse, ConverseStream and CountTokens, its guides to inference parameters
 and prompt caching, and the service model of its SDK, read 2026-11.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
@@ -36,6 +38,7 @@ from lockpin_core.wire.tally import Tally
 
 _FOR_MODEL = "additionalModelRequestFields"
 _TOUCHED = ("inferenceConfig", _FOR_MODEL)  # what `rewrite` may change
+_XAI = re.compile(r"(?:[a-z-]+\.)?xai\.")
 _BUDGETS = ("thinking", "reasoning_config")
 _COUNTED = ("messages", "system", "toolConfig", _FOR_MODEL)  # what CountTokens takes
 _NOT_COUNTED = ("outputConfig",)  # what it does not, though a model may read it
@@ -126,6 +129,7 @@ def _parse(request: Request, body: Body) -> Parsed:
         output_settable=not signed,
         attested=signed,
         prompt_units=frozenset(tally.prompt_units),
+        beyond_limit=_XAI.match(model) is not None,
         terms=Terms(
             tier=plain_word(_member(members, "serviceTier", "type"), "serviceTier.type"),
             speed=plain_word(_member(members, "performanceConfig", "latency"), "performanceConfig.latency"),

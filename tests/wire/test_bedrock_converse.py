@@ -96,6 +96,13 @@ def test_models_of_other_makers_may_write_to_their_cache_unasked():
     assert parse(model=NOVA).prompt_units == {Unit.INPUT, Unit.CACHE_WRITE_5M}
 
 
+@pytest.mark.parametrize("model", ["xai.grok-4.7", "us.xai.grok-4.7"])
+def test_what_xais_models_reason_may_come_beside_the_limit(model: str):
+    assert parse(model=model).beyond_limit
+    assert not parse().beyond_limit
+    assert not parse(model=NOVA).beyond_limit
+
+
 PNG = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR" + (640).to_bytes(4) + (480).to_bytes(4) + b"\x08\x02\x00\x00\x00"
 ).decode()
