@@ -3,8 +3,8 @@ no prices, no I/O.
 
 The path names the model and says whether the reply streams. Without `inferenceConfig.maxTokens` the model's maximum is
 the limit, and reasoning is inside it; of xAI's models their maker says that it is not, so their maximum comes on top.
-Models that write to their cache unasked may do so here too, except Anthropic's, which need a cache point. A guardrail, a
-stored prompt and tools that the provider runs are refused by name.
+Models that write to their cache unasked may do so here too, except Anthropic's, which need a cache point. A guardrail,
+a stored prompt and tools that the provider runs are refused by name.
 Source: Amazon Bedrock's API reference of Converse, ConverseStream and CountTokens, its guides to inference parameters
 and prompt caching, and the service model of its SDK, read 2026-11.
 """
