@@ -90,8 +90,16 @@ def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
         sides.append(Side("charge", ZERO, None, [_nothing(call.reason)]))
     if call.state == "charged":
         terms = replace(kept.terms, tier=call.tier or kept.terms.tier)
-        sides.append(_charge(call, served or asked, terms, geo, now))
+        charge = _charge(call, served or asked, terms, geo, now)
+        is_one = kept.requests == 1 or charge.sum is None or charge.adds_up
+        sides.append(charge if is_one else _of_many(charge, kept.requests))
     return [*sides, _hold(call, asked, kept, geo)]
+
+
+def _of_many(charge: Side, requests: int) -> Side:
+    """Show what a batch cost where that is not the price of all its usage as one: no row tells its requests apart."""
+    words = f"a batch of {requests:,} requests: each was priced by itself, by its own model and length, and they add up"
+    return Side("charge", charge.booked, None, [words])
 
 
 def _nothing(reason: str) -> str:
@@ -172,6 +180,8 @@ def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:
     again = f", {kept.refills:,} × {kept.window:,} of it the window again" if kept.refills else ""
     fees = "".join(f", {count:,} {unit.value}" for unit, count in kept.fees.items())
     known = f"a prompt of up to {kept.prompt:,} tokens{again}, {kept.tokens - kept.prompt:,} of output{fees}"
+    if kept.requests > 1:
+        return f"{known}, for {kept.requests:,} requests, each of which was bound by itself"
     why = f"; no price of {call.model} is known now"
     if model is not None:
         of_then = f" (its price table was of {call.price_date})" if call.price_date else ""

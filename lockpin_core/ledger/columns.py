@@ -57,8 +57,12 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
 
 
 def _ceiling(ceiling: Ceiling) -> dict[str, object]:
-    """Give what a hold is made of, beside its tokens: those of the prompt, the windows in them, the tools' fees."""
+    """Give what a hold is made of, beside its tokens: those of the prompt, the windows in them, the tools' fees; and of
+    how many requests, where there are several.
+    """
     told: dict[str, object] = {"prompt": ceiling.prompt}
+    if ceiling.requests > 1:
+        told["requests"] = ceiling.requests
     if ceiling.refills:
         told |= {"refills": ceiling.refills, "window": ceiling.window}
     fees = {unit.value: count for unit, count in ceiling.fees.items() if count}

@@ -47,6 +47,7 @@ class Asked:
     refills: int = 0  # how often `window` is in `prompt`: for each round of the provider's tools once
     window: int = 0
     fees: Mapping[Unit, int] = field(default_factory=dict)
+    requests: int = 1  # in it, each of which was bound and is priced by itself
 
 
 class AskedReader(LedgerReader):
@@ -66,7 +67,8 @@ class AskedReader(LedgerReader):
         terms, most = Terms(row["tier"], told.get("speed"), told.get("geo")), told.get("ceiling", {})
         fees = {Unit(unit): count for unit, count in most.get("fees", {}).items()}
         refills, window = most.get("refills", 0), most.get("window", 0)
-        return Asked(terms, Money(row["usd"]), row["tokens"], most.get("prompt"), refills, window, fees)
+        held, requests = Money(row["usd"]), most.get("requests", 1)
+        return Asked(terms, held, row["tokens"], most.get("prompt"), refills, window, fees, requests)
 
 
 def asked_of(call: CallRow) -> Asked:

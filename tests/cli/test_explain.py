@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -223,3 +224,26 @@ def test_refused_call_has_nothing_to_explain(lockpin, ledger):
 
     assert done.returncode == 1
     assert "it took no hold and cost nothing" in done.stderr
+
+
+def test_a_batch_of_several_requests_is_no_sum_that_is_wrong(lockpin, book):
+    """Each was priced by its own model and length, and the row knows their usage together alone."""
+    many = replace(CEILING, requests=3)
+    book("0.0125", {Unit.INPUT: 1000, Unit.OUTPUT: 200}, terms=Terms("batch"), ceiling=many, hold="0.2")
+
+    done = lockpin("prices", "explain")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "charge: $0.0125" in done.stdout
+    assert "a batch of 3 requests: each was priced by itself" in done.stdout
+    assert "for 3 requests, each of which was bound by itself" in done.stdout
+
+
+def test_a_batch_whose_requests_are_alike_is_taken_apart_as_a_call(lockpin, book):
+    """Opus 4.5 at half of $5 and $25 a million."""
+    book("0.005", {Unit.INPUT: 1000, Unit.OUTPUT: 200}, terms=Terms("batch"), ceiling=replace(CEILING, requests=3))
+
+    done = lockpin("prices", "explain")
+
+    assert (done.returncode, "tier batch" in done.stdout) == (0, True)
+    assert "a batch of" not in done.stdout
