@@ -104,7 +104,6 @@ class _Parts:
 
 
 def _parse(request: Request) -> Parsed:
-    _check_betas(request.headers.get("anthropic-beta", ""))
     parts = _Parts(request)
     first = next(iter(parts), None)
     if first is None:
@@ -146,15 +145,19 @@ def _part(request: Request, body: Body) -> Parsed:
         unpriced("code that runs in a container, in a batch (its results do not say what is billed for it),")
     if part.terms.speed not in (None, "standard"):
         unpriced('"speed" in a batch')
-    _check_betas(str(body.members.get("anthropic_beta") or ""))
+    is_long = _writes_beyond(f"{request.headers.get('anthropic-beta')} {body.members.get('anthropic_beta')}")
+    if is_long and None in (part.output_limit, *(one.output_limit for one in part.also)):
+        unpriced("the beta of longer outputs, where an output has no limit of its own,")
     terms = Terms(TIER, geo=part.terms.geo)
-    return replace(part, terms=terms, streamed=False, output_settable=False, tools=(), batched=True)
+    return replace(
+        part, terms=terms, streamed=False, output_settable=False, tools=(), batched=True, clamped=not is_long
+    )
 
 
-def _check_betas(betas: str) -> None:
+def _writes_beyond(betas: str) -> bool:
+    """Say whether models may write more than their maximum."""
     found = _LONG_OUTPUT.search(betas)
-    if found is not None and int(found[1][:9]) > _MOST_OUTPUT_K:
-        unpriced(f"the beta {shown_name(found[0])}, with which models write more than their maximum,")
+    return found is not None and int(found[1][:9]) > _MOST_OUTPUT_K
 
 
 def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:

@@ -114,6 +114,18 @@ def test_each_request_is_bounded_in_its_own_band():
     assert admitted.held.call.quote.most.nano == sum(parts) // 2
 
 
+def test_with_the_beta_of_longer_outputs_the_whole_limit_is_held():
+    """The model's maximum is 50,000 tokens else."""
+    desk = desk_with()
+    long = {"anthropic-beta": "output-300k-2026-03-24"}
+    most = [ask(desk, one("a", limit=limit), headers=KEY | more).held.call.quote for limit, more in (
+        (100_000, {}), (300_000, {}), (300_000, long))]  # fmt: skip
+
+    assert most[0] == most[1]
+    assert most[2].most.nano - most[1].most.nano == 250_000 * 5_000 // 2
+    assert most[2].tokens - most[1].tokens == 250_000
+
+
 def test_its_results_settle_it_once():
     desk = desk_with()
     created(desk, ask(desk, one("a"), one("b"), one("c"), one("d", "dear")))

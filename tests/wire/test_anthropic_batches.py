@@ -125,7 +125,7 @@ def test_what_is_no_batch_is_a_bad_request(told: object):
         ({"requests": [one("a", inference_geo="us"), one("b")]}, "inference_geo"),
         ({"requests": [one("a"), one("b", brand_new={"a": 1})]}, "brand_new"),
         ({"requests": [one(tools=[{"type": "brand_new_tool", "name": "c"}])]}, "brand_new_tool"),
-        ({"requests": [one(anthropic_beta=["output-300k-2026-03-24"])]}, "output-300k"),
+        ({"requests": [one(anthropic_beta=["output-300k-2026-03-24"], max_tokens=None)]}, "longer outputs"),
     ],
 )
 def test_what_cannot_be_bounded_or_settled_is_refused_by_name(told: object, words: str):
@@ -135,11 +135,17 @@ def test_what_cannot_be_bounded_or_settled_is_refused_by_name(told: object, word
     assert words in said
 
 
-def test_the_beta_with_which_models_write_more_than_their_maximum_is_refused():
-    told = {"requests": [one(max_tokens=200_000)]}
+def test_the_beta_with_which_models_write_more_than_their_maximum_leaves_the_requests_own_limit():
+    long = "files-2026-01-01,output-300k-2026-03-24"
+    fallback = {"fallbacks": [{"model": "n"}]}
+    advised = {"tools": [{"type": "advisor_20260301", "name": "a", "model": "n", "max_uses": 1}]}
 
-    assert refused(told, anthropic_beta="files-2026-01-01,output-300k-2026-03-24")[0] == "unpriced_tool"
-    assert parse(one(), anthropic_beta="output-128k-2025-02-19").batch
+    (part,) = parse(one(max_tokens=200_000, **fallback), anthropic_beta=long).batch
+    (plain,) = parse(one(), anthropic_beta="output-128k-2025-02-19").batch
+
+    assert (part.output_limit, part.clamped, plain.clamped) == (200_000, False, True)
+    for more in ({"max_tokens": None}, advised):
+        assert refused({"requests": [one(**more)]}, anthropic_beta=long)[0] == "unpriced_tool"
 
 
 def test_code_that_is_free_beside_web_tools_is_no_container_to_be_billed():
