@@ -407,12 +407,12 @@ def test_smuggling_shapes_send_nothing_uncapped(rig):
 def test_a_path_without_a_wire_is_never_a_tunnel(rig):
     origin, proxy = rig
     hosts = {
-        "generativelanguage.googleapis.com": "/v1beta/interactions",
+        "generativelanguage.googleapis.com": "/v1beta/auth_tokens",
         "openrouter.ai": "/api/v1/rerank",
         "bedrock-runtime.eu-west-1.amazonaws.com": "/model/x/invoke-with-bidirectional-stream",
         "europe-west1-aiplatform.googleapis.com": "/v1/projects/p/locations/l/publishers/google/models/m:predict",
         "chatgpt.com": "/backend-api/codex/images/generations",
-        "my-resource.openai.azure.com": "/openai/v1/images/generations",
+        "my-resource.openai.azure.com": "/openai/v1/videos",
     }
     for host, path in hosts.items():
         with client.tls(client.tunnel(proxy, host, origin.port), proxy, host) as connection:
