@@ -96,7 +96,7 @@ class Priced:
     also: tuple[Quote, ...] = ()  # of the other models that may run within the call
     is_capped: bool = False  # a limit is in force for it
     batch: Quote | None = None  # of all its requests together, where it brings many
-    models: tuple[str, ...] = ()  # of those
+    models: tuple[str, ...] = ()  # that may run, where there may be several
 
     def call(self, set_limit: int | None, *, degrade: Sequence[str] = ()) -> Call:
         """Make the call that the ledger is asked to hold, with the output limit that Lockpin sets, or the request's.
@@ -288,8 +288,11 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     if wire.omits_history:
         parsed = replace(parsed, chain_rest=bound_beside_chain(parsed.content, replace(model, context_tokens=None)))
     found = Priced(incoming, wire, parsed, model, prices, at)
-    others = tuple(_also(found, also) for also in parsed.also)
-    return replace(found, also=others) if others else found
+    if not parsed.also:
+        return found
+    others = [_also(found, also) for also in parsed.also]
+    models = {model.id, *(name for name, _ in others)}
+    return replace(found, also=tuple(quote for _, quote in others), models=tuple(sorted(models)))
 
 
 def _with_requests(found: Priced) -> Priced:
@@ -342,8 +345,8 @@ def _unread(incoming: Incoming, wire: Wire) -> str | None:
     return None
 
 
-def _also(base: Priced, also: Also) -> Quote:
-    """Bound another model that may run within the call: on the same prompt, with an output limit of its own."""
+def _also(base: Priced, also: Also) -> tuple[str, Quote]:
+    """Bound another model that may run within the call, on the same prompt and with a limit of its own; name it."""
     content, terms = base.parsed.content, base.parsed.terms
     hidden = content.hidden or ("tools" if also.fills else None)
     parsed = replace(
@@ -363,7 +366,9 @@ def _also(base: Priced, also: Also) -> Quote:
     model = _model(base.prices, base.incoming.provider, also.model, base.at)
     other = replace(base, parsed=parsed, model=model)
     alone = other.call(None).quote
-    return replace(alone, most=max(alone.most, _together(base, other))) if model.id == base.model.id else alone
+    if model.id == base.model.id:
+        alone = replace(alone, most=max(alone.most, _together(base, other)))
+    return model.id, alone
 
 
 def _together(base: Priced, other: Priced) -> Money:

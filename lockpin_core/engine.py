@@ -145,22 +145,26 @@ class Engine(Settler):
         return f"did the base URL lose its /v1? {versioned} is metered; else "
 
     async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
+        is_one = False  # the request names one model alone
         try:
-            found = await self._price(incoming, wire)
+            parsed = await self._read(incoming, wire)
+            is_one = not parsed.also and not parsed.batch
+            found = await self._price(incoming, wire, parsed)
             set_limit = limit_to_set(found, self._config, capped=found.is_capped)
             call = found.call(set_limit)
         except (Refused, WireError) as fault:
-            model = fault.model if isinstance(fault, Refused) else None
+            # The limits of the models beside the one that has no price are in force as well.
+            model = fault.model if isinstance(fault, Refused) and is_one else None
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return self._uncapped(incoming, "unpriced")
         return await self._hold(found, call)
 
-    async def _price(self, incoming: Incoming, wire: Wire) -> Priced:
-        request = incoming.request()
-        parsed = await beside_loop(len(incoming.body), partial(wire.parse, request))
-        if parsed.chain is not None:
-            parsed = await self._with_chain(incoming, parsed)
+    async def _read(self, incoming: Incoming, wire: Wire) -> Parsed:
+        parsed = await beside_loop(len(incoming.body), partial(wire.parse, incoming.request()))
+        return parsed if parsed.chain is None else await self._with_chain(incoming, parsed)
+
+    async def _price(self, incoming: Incoming, wire: Wire, parsed: Parsed) -> Priced:
         pricing = partial(priced, incoming, wire, parsed, self._prices, self._clock())
         try:
             found = await beside_loop(len(incoming.body) if parsed.batch else 0, pricing)
@@ -176,20 +180,30 @@ class Engine(Settler):
     async def _check_models(self, found: Priced) -> None:
         """Refuse a call of several models some of which other limits are for: it is held once, on one set of accounts.
 
-        What is enforced for its model is known to the ledger alone.
+        Those are the accounts of the model that it names. One that may run in its place may have fewer; the requests of
+        a batch have the same. What is enforced for a model is known to the ledger alone.
         """
-        incoming, before = found.incoming, None
+        mine = await self._enforced(found.incoming, found.model.id)
         for model in found.models:
-            look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
-            standings: tuple[Standing, ...] = await answer_of(look)
-            enforced = {standing.account for standing in standings if standing.budget.enforce}
-            if before not in (None, enforced):
+            theirs = await self._enforced(found.incoming, model)
+            if found.batch is not None and theirs != mine:
                 words = (
                     f'the requests of one batch are for several models, and the limits in force do not count "{model}" '
-                    "as they count the others; send a batch for each model"
+                    f'as they count "{found.model.id}"; send a batch for each model'
                 )
                 raise Refused("unpriced_tool", words)
-            before = enforced
+            if not theirs <= mine:
+                words = (
+                    f'"{model}" may run within the call, and a limit is in force for it that does not count '
+                    f'"{found.model.id}"; leave "{model}" out of it, or give that limit to both models'
+                )
+                raise Refused("unpriced_tool", words)
+
+    async def _enforced(self, incoming: Incoming, model: str) -> set[str]:
+        """List the accounts with a limit in force of such a call."""
+        look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
+        standings: tuple[Standing, ...] = await answer_of(look)
+        return {standing.account for standing in standings if standing.budget.enforce}
 
     async def _with_chain(self, incoming: Incoming, parsed: Parsed) -> Parsed:
         """Add what an earlier reply brings in: as much as this ledger has seen of it, else it hides input."""
@@ -314,7 +328,7 @@ class Engine(Settler):
         """Say whether a limit is in force for the call; a task's own is known to the ledger alone."""
         if is_capped(self._rules, incoming.provider.name, model):
             return True
-        look = self._ledger.look(incoming.payers, incoming.provider.name, model or "", self._rules)
+        look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
         standings: tuple[Standing, ...] = await answer_of(look)
         return has_limit(standings)
 

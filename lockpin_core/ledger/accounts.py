@@ -177,7 +177,7 @@ def seat_of(budget: Budget, subject: str, now: datetime, spans: Spans) -> Seat:
 
 
 def seats_of(
-    payers: Payers, provider: str, model: str, rules: Rules, own: Budget, now: datetime, spans: Spans
+    payers: Payers, provider: str, model: str | None, rules: Rules, own: Budget, now: datetime, spans: Spans
 ) -> tuple[Seat, ...]:
     """List the accounts that a call is charged to: the task's own, then by budget name."""
     applying = sorted((b for b in rules.budgets if b.applies(provider=provider, model=model)), key=_BY_NAME)

@@ -244,7 +244,7 @@ class Books(Frame):
             self.define(rules)
         return self.seats.of(call, rules, terms, self.now)
 
-    def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
+    def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> tuple[Standing, ...]:
         """Show the accounts that such a call would be charged to."""
         return self.balances.peek(self.seats.look(payers, provider, model, rules, self.terms(payers.task), self.now))
 

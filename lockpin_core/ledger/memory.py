@@ -62,7 +62,7 @@ class MemoryLedger(MemoryBooks):
         with self._lock:
             return done(self._shrink(call_id, most, tokens))
 
-    def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
+    def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
         with self._lock:
             return done(self._standings(self._seats(payers, provider, model, self._in_force(rules))))

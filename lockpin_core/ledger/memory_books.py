@@ -353,7 +353,7 @@ class MemoryBooks:
             account.told = passed or account.told
         return tuple(crossed)
 
-    def _seats(self, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Seat, ...]:
+    def _seats(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> tuple[Seat, ...]:
         own = own_budget(rules.task_default, self._terms.get(payers.task))
         return seats_of(payers, provider, model, rules, own, self._now(), self._spans)
 

@@ -171,8 +171,11 @@ class Ledger(Protocol):
         that gives up the place, or takes the hold off.
         """
 
-    def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
-        """Show the accounts that such a call would be charged to, without holding anything."""
+    def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> Future[tuple[Standing, ...]]:
+        """Show the accounts that such a call would be charged to, without holding anything.
+
+        `model` None: it is not known, so that every budget of some models may be for it.
+        """
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """Let an open hold be no more than this, in dollars and in tokens each; it never grows.

@@ -65,7 +65,7 @@ class Seats:
         return seats
 
     def look(
-        self, payers: Payers, provider: str, model: str, rules: Rules, terms: TaskTerms | None, now: datetime
+        self, payers: Payers, provider: str, model: str | None, rules: Rules, terms: TaskTerms | None, now: datetime
     ) -> tuple[Seat, ...]:
         """List the accounts of such a call, for a look at them."""
         in_force = self.in_force(rules)

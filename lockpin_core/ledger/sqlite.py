@@ -121,7 +121,7 @@ class SqliteLedger:
         if answer.cancelled():  # in whatever thread; a hold that is not begun yet is not begun then
             self._writer.submit(cancelling(call_id), at_once=True)
 
-    def look(self, payers: Payers, provider: str, model: str, rules: Rules) -> Future[tuple[Standing, ...]]:
+    def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> Future[tuple[Standing, ...]]:
         """See Ledger."""
         answer: Future[tuple[Standing, ...]] = Future()
         run = partial(_look, payers=payers, provider=provider, model=model, rules=rules)
@@ -232,7 +232,7 @@ def _defer(books: Books, call_id: str, hold_for: timedelta, link: Link | None, c
     upstream.keep(books, call_id, link, ceiling)
 
 
-def _look(books: Books, payers: Payers, provider: str, model: str, rules: Rules) -> tuple[Standing, ...]:
+def _look(books: Books, payers: Payers, provider: str, model: str | None, rules: Rules) -> tuple[Standing, ...]:
     return books.look(payers, provider, model, rules)
 
 
