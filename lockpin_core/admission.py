@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path, is_plain_path
+from lockpin_core.admission_thinking import thinking_beside
+from lockpin_core.aside import Steps, at_once
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Ceiling, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
@@ -17,8 +18,8 @@ from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO, Money
-from lockpin_core.owners import owner_of
-from lockpin_core.prices import Model, PriceTable, max_output_fitting, price, quote, rates_text
+from lockpin_core.owners import account_of
+from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, price, quote
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import (
@@ -62,14 +63,11 @@ class Incoming:
 
     def account(self) -> bytes:
         """Digest the caller's credentials: whose replies an id of the provider can name."""
-        owner = owner_of(self.headers.get("authorization", ""), self.path)
-        said = "\n".join([self.key_query(), owner, *(self.headers.get(name, "") for name in _CREDENTIALS)])
-        return hashlib.sha256(said.encode("utf-8", "surrogateescape")).digest()[:16]
+        return account_of(self.headers, self.key_query(), self.path)
 
 
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
 _SIGNED = "aws4-"  # how every version of AWS's signature begins: it covers the body too
-_CREDENTIALS = ("x-api-key", "api-key", "x-goog-api-key")
 
 
 class Refused(Exception):
@@ -77,10 +75,11 @@ class Refused(Exception):
 
     def __init__(
         self, code: str, words: str, detail: Mapping[str, object] | None = None, *, model: str | None = None,
-        status: int | None = None,
+        status: int | None = None, place: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(words)
         self.code, self.words, self.detail, self.model, self.status = code, words, detail or {}, model, status
+        self.place = place  # of the request that it is about, where there are many and the words do not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class Priced:
             limit_set=set_limit is not None,
             billing="subscription" if parsed.subscription else "metered",
             price_date=str(self.prices.date),
-            rates=_rates(self.model, parsed.terms, self.at, self._geo()),
+            rates=known_rates(self.model, parsed.terms, self.at, self._geo()),
             degrade=tuple(degrade),
         )
 
@@ -209,7 +208,7 @@ class Priced:
         estimate = -(-len(self.incoming.body) // 3) if counted is None else counted
         incoming = self.incoming
         served = Served(self.prices, incoming.provider, incoming.host, self.model, self.at, incoming.path)
-        return served.tariff(self.wire, config, estimate)
+        return replace(served.tariff(self.wire, config, estimate), works_on=self.parsed.background)
 
     def _geo(self) -> str | None:
         return self.incoming.provider.geo_of(self.incoming.host, self.incoming.path)
@@ -252,7 +251,17 @@ class Served:
 
 
 def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:
-    """Find the prices of a request. Raises Refused where one of its models has none; then `model` is that one."""
+    """Find the prices of a request. Raises Refused where one of its models has none, and names that."""
+    return at_once(priced_in_steps(incoming, wire, parsed, prices, at))
+
+
+def priced_in_steps(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Steps[Priced]:
+    """Do the same step by step, one for each request of a batch."""
+    found = _priced(incoming, wire, parsed, prices, at)
+    return (yield from _with_requests(found)) if found.parsed.batch else found
+
+
+def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:
     provider = incoming.provider
     if unread := _unread(incoming, wire):
         words = (
@@ -278,10 +287,10 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
         raise Refused("unpriced_tool", words, model=parsed.model)
     model = _model(prices, provider, parsed.model, at)
     if parsed.batch:
-        return _with_requests(Priced(incoming, wire, parsed, model, prices, at))
+        return Priced(incoming, wire, parsed, model, prices, at)
     parsed = _billed_by(parsed, model)
     if provider.output_beside_limit:
-        parsed = _thinking_beside(parsed, provider, model)
+        parsed = thinking_beside(parsed, provider, model)
     if wire.links and parsed.content.images:
         images = images_bound(parsed.content, model)
         parsed = replace(parsed, chain_images=images or 0, hides_images=parsed.hides_images or images is None)
@@ -295,14 +304,20 @@ def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, a
     return replace(found, also=tuple(quote for _, quote in others), models=tuple(sorted(models)))
 
 
-def _with_requests(found: Priced) -> Priced:
+def _with_requests(found: Priced) -> Steps[Priced]:
     """Bound the requests of a batch, each by itself; of them no more is kept than their sum."""
     whole, models = None, set()
-    for part in found.parsed.batch:
-        one = priced(found.incoming, found.wire, part, found.prices, found.at)
-        each = one._quote(one._asked_limit())
+    for number, part in enumerate(found.parsed.batch):
+        try:
+            one = _priced(found.incoming, found.wire, part, found.prices, found.at)
+            each = one._quote(one._asked_limit())
+        except Refused as fault:
+            place = f"requests[{number}]"
+            words = fault.words and f"{place}: {fault.words}"
+            raise Refused(fault.code, words, model=fault.model, place=place) from None
         whole = each if whole is None else together(whole, each)
         models.add(one.model.id)
+        yield part.content.text_bytes + part.content.schema_bytes
     return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=tuple(sorted(models)))
 
 
@@ -317,19 +332,6 @@ def _billed_by(parsed: Parsed, model: Model) -> Parsed:
         words = f'model "{model.id}" bills by the {model.piece}, and the request does not show how many'
         raise Refused("unpriced_tool", words + _SHOWN_BY.get(model.piece, ""), model=model.id)
     return replace(parsed, fees={**fees, model.piece: parsed.fees[model.piece]})
-
-
-def _thinking_beside(parsed: Parsed, provider: Provider, model: Model) -> Parsed:
-    """Bound once what is thought beside the output limit: by the request's budget where the model keeps to it, else by
-    the model's whole output, or by a budget that is larger.
-    """
-    keeps = any(fnmatch.fnmatchcase(model.id, glob) for glob in provider.thinking_budget)
-    if parsed.has_budget and keeps:
-        return replace(parsed, thinking=parsed.thinking + _LAST_THOUGHT)
-    return replace(parsed, beyond_limit=True, thinking=max(0, parsed.thinking - (model.max_output_tokens or 0)))
-
-
-_LAST_THOUGHT = 128  # an allowance: with what words a model is told that its budget is used up is not known
 
 
 def _unread(incoming: Incoming, wire: Wire) -> str | None:
@@ -393,20 +395,6 @@ def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> M
     return found
 
 
-def _rates(model: Model, terms: Terms, at: datetime, geo: str | None) -> Mapping[str, str]:
-    """Give the rates for receipts, written out once for a price and terms. What an id names is kept beside it."""
-    dated = model.price_at(at)
-    key = (id(model), id(dated), terms, geo)
-    known = _KNOWN_RATES.get(key)
-    if known is None:
-        if len(_KNOWN_RATES) >= _MOST_RATES:
-            _KNOWN_RATES.clear()
-        known = _KNOWN_RATES[key] = (model, dated, rates_text(model, terms, at, host_geo=geo))
-    return known[2]
-
-
-_MOST_RATES = 512
-_KNOWN_RATES: dict[tuple[int, int, Terms, str | None], tuple[Model, object, Mapping[str, str]]] = {}
 _SHOWN_BY = {Unit.SECOND: "; uncompressed sound does: send it as a .wav file (PCM)"}
 
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 ON_LOOP_BYTES = 16 * 1024  # at most 1 ms, however dense
 SWITCH_S = 0.0005  # Python's own 5 ms would let a thread keep the loop waiting for so long
 _ORDINARY_BYTES = 1 << 20
+_STEP_BYTES = 16 * 1024  # what the smallest step of long work counts as
+
+type Steps[T] = Generator[int, None, T]
+"""Long work in steps, each of which gives the bytes that it has read."""
 
 _ordinary = ThreadPoolExecutor(1, "lockpin-bodies")
 _large = ThreadPoolExecutor(1, "lockpin-large-bodies")
@@ -30,5 +35,41 @@ async def beside_loop[T](size: int, work: Callable[[], T]) -> T:
     """Do work on a body of `size` bytes: at once where it is small, else in a thread. Raises what the work raises."""
     if size <= ON_LOOP_BYTES:
         return work()
-    lane = _ordinary if size <= _ORDINARY_BYTES else _large
-    return await asyncio.get_running_loop().run_in_executor(lane, work)
+    return await asyncio.get_running_loop().run_in_executor(_lane(size), work)
+
+
+async def in_turns[T](size: int, work: Steps[T]) -> T:
+    """Do long work on a body of `size` bytes in a thread, and let others have the thread after about a megabyte of it.
+
+    So nobody stands longer behind a body of very many parts than behind an ordinary one. Raises what the work raises.
+    """
+    loop, lane = asyncio.get_running_loop(), _lane(size)
+    while (done := await loop.run_in_executor(lane, _turn, work)) is None:
+        pass
+    return done.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Done[T]:
+    value: T
+
+
+def _turn[T](work: Steps[T]) -> _Done[T] | None:
+    left = _ORDINARY_BYTES
+    try:
+        while left > 0:
+            left -= max(next(work), _STEP_BYTES)
+    except StopIteration as end:
+        return _Done(end.value)
+    return None
+
+
+def at_once[T](work: Steps[T]) -> T:
+    """Do work in steps where it stands, all of it."""
+    while (done := _turn(work)) is None:
+        pass
+    return done.value
+
+
+def _lane(size: int) -> ThreadPoolExecutor:
+    return _ordinary if size <= _ORDINARY_BYTES else _large

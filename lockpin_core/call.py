@@ -147,6 +147,7 @@ class Parsed:
     background: bool = False  # the usage comes by a later call
     batch: Iterable[Parsed] = field(default=(), repr=False)  # the requests of a call that brings many
     batched: bool = False  # one of those: it is billed at the price of a batch and at no other
+    name_sum: int = 0  # of the name by which its result is known: see `Ceiling.name_sum`
     picture: Picture | None = None  # each choice is one, and its output is bounded by what is asked of it
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
@@ -174,6 +175,7 @@ class Ceiling:
     output_units: frozenset[Unit]
     fees: Mapping[Unit, int]
     requests: int = 1  # that the call brings; each has a result of its own
+    name_sum: int = 0  # sum of digests of the names that those go by, in any order; 0: they have none
     refills: int = field(default=0, compare=False)  # how often `window` is in `prompt`, for rounds of hosted tools
     window: int = field(default=0, compare=False)
 
@@ -262,6 +264,7 @@ class Reading:
     terms: Terms = Terms()
     upstream_id: str | None = None
     requests: int | None = None  # whose results are here, of a call that brought many; None: it is no list of results
+    name_sum: int = 0  # of their names: see `Ceiling.name_sum`
     pending: bool = False  # the provider goes on working, and states the usage by another call
     stated_pico: int | None = None  # what the reply says that it cost, in picodollars
     reasoning: int = 0  # tokens of the output that are reasoning, which later turns may bring in again

@@ -16,13 +16,13 @@ from lockpin_core.admission import (
     is_capped,
     limit_to_set,
     may_go_uncapped,
-    priced,
+    priced_in_steps,
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_routing import price_cap, with_price_cap
-from lockpin_core.aside import beside_loop
+from lockpin_core.aside import at_once, beside_loop, in_turns
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (
     Call,
@@ -165,12 +165,13 @@ class Engine(Settler):
         return parsed if parsed.chain is None else await self._with_chain(incoming, parsed)
 
     async def _price(self, incoming: Incoming, wire: Wire, parsed: Parsed) -> Priced:
-        pricing = partial(priced, incoming, wire, parsed, self._prices, self._clock())
+        pricing = priced_in_steps(incoming, wire, parsed, self._prices, self._clock())
         try:
-            found = await beside_loop(len(incoming.body) if parsed.batch else 0, pricing)
+            found = await in_turns(len(incoming.body), pricing) if parsed.batch else at_once(pricing)
         except Refused as fault:
             if fault.code == "unknown_model" and not fault.words:
                 words = self._unknown(fault.model or "", incoming.provider.name)
+                words = words if fault.place is None else f"{fault.place}: {words}"
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
         if len(found.models) > 1:

@@ -20,7 +20,7 @@ from lockpin_core.price_factors import largest, scaled, times
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.usage import FEE_UNITS, PIECE_UNITS, Unit, Usage, nonzero, prompt_tokens
 
-__all__ = ["Model", "PriceTable", "max_output_fitting", "price", "quote", "rates_text", "shipped_dir"]
+__all__ = ["Model", "PriceTable", "known_rates", "max_output_fitting", "price", "quote", "rates_text", "shipped_dir"]
 
 _LONGEST_CALL = timedelta(hours=1)  # a price that begins within it may be the one that is billed
 _UNSAID = "unsaid"
@@ -225,3 +225,19 @@ def _geo(model: Model, said: str | None) -> Factor:
     if not model.geos:
         return model.rules.dearest_geo
     return model.geos.get(said.lower()) or largest(model.geos.values())
+
+
+def known_rates(model: Model, terms: Terms, at: datetime, geo: str | None) -> Mapping[str, str]:
+    """Give the rates for receipts, written out once for a price and terms. What an id names is kept beside it."""
+    dated = model.price_at(at)
+    key = (id(model), id(dated), terms, geo)
+    known = _KNOWN_RATES.get(key)
+    if known is None:
+        if len(_KNOWN_RATES) >= _MOST_RATES:
+            _KNOWN_RATES.clear()
+        known = _KNOWN_RATES[key] = (model, dated, rates_text(model, terms, at, host_geo=geo))
+    return known[2]
+
+
+_MOST_RATES = 512
+_KNOWN_RATES: dict[tuple[int, int, Terms, str | None], tuple[Model, object, Mapping[str, str]]] = {}

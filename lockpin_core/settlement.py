@@ -36,6 +36,7 @@ class Tariff:
     bills: Callable[[int, str | None], bool]  # (status, error code) → the provider bills this error reply
     charge_failed: bool
     bytes_estimate: int  # prompt tokens as bytes ÷ 3, for failed calls
+    works_on: bool = False  # the provider does what was asked whatever becomes of the exchange
 
 
 def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void | Later:
@@ -58,8 +59,14 @@ def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Ch
 
 
 def is_whole(call: Call, reading: Reading) -> bool:
-    """Say whether a list of results has one for each of the call's requests; what is no list need not."""
-    return reading.requests is None or reading.requests == call.quote.ceiling.requests
+    """Say whether a list of results has one for each of the call's requests, and no other; what is no list need not.
+
+    Of a call that was held before names were kept no more is known than how many requests it has.
+    """
+    most = call.quote.ceiling
+    if reading.requests is None:
+        return True
+    return reading.requests == most.requests and most.name_sum in (0, reading.name_sum)
 
 
 def held(call: Call, reason: str) -> Charge:
@@ -170,9 +177,15 @@ def _no_reply(call: Call, outcome: Outcome, tariff: Tariff) -> Charge | Void:
 
 
 def _failed(call: Call, tariff: Tariff) -> Charge | Void:
-    """Charge the estimated input, uncached, never above the hold (SPEC §12: the provider may have billed it)."""
+    """Charge the estimated input, uncached, never above the hold (SPEC §12: the provider may have billed it).
+
+    That is for work that ends with its connection. What is done in the background, or as a batch, may have been taken
+    on all the same and run to its end, under an id that nobody was told: it is charged the hold.
+    """
     if not tariff.charge_failed:
         return Void("failed", failed=True)
+    if tariff.works_on:
+        return replace(held(call, "failed"), failed=True)
     most = call.quote.ceiling
     pieces = {unit: count for unit, count in most.fees.items() if unit in PIECE_UNITS}
     usage = pieces or {Unit.INPUT: min(tariff.bytes_estimate, most.prompt)}

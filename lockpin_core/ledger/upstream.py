@@ -150,6 +150,7 @@ def _plain(ceiling: Ceiling) -> dict[str, object]:
     return {
         "prompt": ceiling.prompt, "output": ceiling.output, "prompt_units": sorted(ceiling.prompt_units),
         "output_units": sorted(ceiling.output_units), "fees": dict(ceiling.fees), "requests": ceiling.requests,
+        "name_sum": f"{ceiling.name_sum:x}",
     }  # fmt: skip
 
 
@@ -160,7 +161,8 @@ def _ceiling_of(text: str | None, tokens: int) -> Ceiling:
     told: Mapping[str, Any] = json.loads(text)
     prompt, output = (frozenset(map(Unit, told[name])) for name in ("prompt_units", "output_units"))
     fees = {Unit(unit): count for unit, count in told["fees"].items()}
-    return Ceiling(told["prompt"], told["output"], prompt, output, fees, told.get("requests", 1))
+    requests, name_sum = told.get("requests", 1), int(told.get("name_sum", "0"), 16)
+    return Ceiling(told["prompt"], told["output"], prompt, output, fees, requests, name_sum)
 
 
 def _call_of(row: sqlite3.Row) -> Call:

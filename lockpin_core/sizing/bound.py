@@ -64,6 +64,7 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
         prompt_units=parsed.prompt_units,
         output_units=parsed.output_units,
         fees=parsed.fees,
+        name_sum=parsed.name_sum,
         refills=parsed.rounds - 1,
         window=(model.context_tokens or 0) if parsed.rounds > 1 else 0,
     )
@@ -79,6 +80,7 @@ def together(first: Quote, second: Quote) -> Quote:
         output_units=one.output_units | other.output_units,
         fees=add(one.fees, other.fees),
         requests=one.requests + other.requests,
+        name_sum=one.name_sum + other.name_sum,
     )
     return Quote(first.most + second.most, first.tokens + second.tokens, ceiling)
 

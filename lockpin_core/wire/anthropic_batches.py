@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import unquote
 
+from lockpin_core.addresses import normal
 from lockpin_core.call import Content, Parsed, Reading, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.anthropic_messages import parse_message
-from lockpin_core.wire.anthropic_results import MOST_REQUESTS, ResultsScanner
-from lockpin_core.wire.jsonbody import Body, read_items, shown, shown_name
+from lockpin_core.wire.anthropic_results import MOST_REQUESTS, ResultsScanner, named
+from lockpin_core.wire.jsonbody import Body, placed, read_items, shown, shown_name
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import error_type, stated_error, word
@@ -29,10 +29,8 @@ from lockpin_core.wire.tally import refuse_unknown, unpriced
 
 TIER = "batch"  # as the results state it
 
-_RESULTS = re.compile(r"/messages/batches/([^/]+)/results/?", re.IGNORECASE)
+_RESULTS = re.compile(r"/v1/messages/batches/([^/]+)/results", re.IGNORECASE)
 _KNOWN = frozenset({"custom_id", "params"})
-_LONG_OUTPUT = re.compile(r"\boutput-([0-9]+)k")  # a beta that lets models write more than their maximum
-_MOST_OUTPUT_K = 128  # no model writes more without one
 _NO_TEXT = Content(0, 0, 0, 0)  # what the requests hold counts with each of them
 
 
@@ -67,8 +65,8 @@ class AnthropicBatches(Wire):
         return ResultsScanner() if asked is None else BodyScanner(asked, _read)
 
     def polled_id(self, path: str) -> str | None:
-        """Give the batch whose results a path stands for."""
-        found = _RESULTS.search(unquote(path))
+        """Give the batch whose results a path stands for, in the form in which the path was judged."""
+        found = _RESULTS.fullmatch(normal(path))
         return None if found is None else word(found[1])
 
     def error_code(self, body: bytes) -> str | None:
@@ -95,11 +93,13 @@ class _Parts:
         for number, item in enumerate(read_items(self.request.body, "requests")):
             if number == MOST_REQUESTS:
                 raise WireError(f"requests has more than {MOST_REQUESTS} members; so many are allowed")
-            names.add(_name(item.members, names))
-            part = _part(self.request, item.inner("params"))
-            geo = geo if number else part.terms.geo
-            if part.terms.geo != geo:
-                unpriced('"inference_geo" that is not the same for all requests of a batch')
+            with placed("requests", number):
+                name = _name(item.members, names)
+                part = replace(_part(self.request, item.inner("params")), name_sum=named(name))
+                geo = geo if number else part.terms.geo
+                if part.terms.geo != geo:
+                    unpriced('"inference_geo" that is not the same for all requests of a batch')
+            names.add(name)
             yield part
 
 
@@ -145,19 +145,10 @@ def _part(request: Request, body: Body) -> Parsed:
         unpriced("code that runs in a container, in a batch (its results do not say what is billed for it),")
     if part.terms.speed not in (None, "standard"):
         unpriced('"speed" in a batch')
-    is_long = _writes_beyond(f"{request.headers.get('anthropic-beta')} {body.members.get('anthropic_beta')}")
-    if is_long and None in (part.output_limit, *(one.output_limit for one in part.also)):
+    if not part.clamped and None in (part.output_limit, *(one.output_limit for one in part.also)):
         unpriced("the beta of longer outputs, where an output has no limit of its own,")
     terms = Terms(TIER, geo=part.terms.geo)
-    return replace(
-        part, terms=terms, streamed=False, output_settable=False, tools=(), batched=True, clamped=not is_long
-    )
-
-
-def _writes_beyond(betas: str) -> bool:
-    """Say whether models may write more than their maximum."""
-    found = _LONG_OUTPUT.search(betas)
-    return found is not None and int(found[1][:9]) > _MOST_OUTPUT_K
+    return replace(part, terms=terms, streamed=False, output_settable=False, tools=(), batched=True)
 
 
 def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:

@@ -5,6 +5,7 @@ Source: the provider's Messages reference and the request types of its SDK, read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,9 @@ from lockpin_core.wire.tally import Tally, unpriced
 MIN_THINKING_TOKENS = 1024  # the least budget that the provider accepts for thinking
 _TOUCHED = ("max_tokens", "thinking", "tools", "fallbacks")  # what `rewrite` may change
 _SUBSCRIPTION_TOKEN = "sk-ant-oat"  # an OAuth login of a plan; API keys begin otherwise
+_BETAS = ("anthropic_beta", "betas")
+_MOST_OUTPUT_K = 128  # no model writes more without such a beta
+_LONG_OUTPUT = re.compile(r"output[-_]([0-9]+)k", re.IGNORECASE)
 _SIGNED = "aws4-hmac-sha256"  # an AWS signature, which covers the body
 
 # What the counting endpoint does not take; what it takes beside these may be part of the prompt.
@@ -192,6 +196,7 @@ def parse_message(request: Request, body: Body, layout: Layout | None = None) ->
         streamed=streamed is True,
         content=tally.content(),
         output_limit=limit,
+        clamped=not writes_beyond(request.headers, members),
         rounds=found.rounds,
         output_rounds=found.rounds,
         extra_output=found.extra_output,
@@ -208,6 +213,16 @@ def parse_message(request: Request, body: Body, layout: Layout | None = None) ->
         grows=found.grows,
         layout=layout,
     )
+
+
+def writes_beyond(headers: Mapping[str, str], members: Mapping[str, object]) -> bool:
+    """Say whether a beta lets models write more than their maximum: one of those in the header, in whatever case, or in
+    the body, for hosts that take no such header.
+
+    Source: the provider's pages of beta headers and of extended output, read 2026-11.
+    """
+    said = " ".join([headers.get("anthropic-beta", ""), *(str(members.get(key) or "") for key in _BETAS)])
+    return any(int(most_k[:9]) > _MOST_OUTPUT_K for most_k in _LONG_OUTPUT.findall(said))
 
 
 def _tally(body: Body) -> Tally:

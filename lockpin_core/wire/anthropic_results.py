@@ -7,6 +7,7 @@ Source: the provider's reference of message batch results and its guide to batch
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ class _Results:
 
     portions: list[Portion] = field(default_factory=list)
     names: set[int] = field(default_factory=set)  # hashes: there may be as many names as requests
+    name_sum: int = 0
     count: int = 0
     unread: bool = False
 
@@ -49,6 +51,7 @@ class _Results:
         self.count += 1
         self.unread = self.unread or found.portions is None or hash(found.name) in self.names
         self.names.add(hash(found.name))
+        self.name_sum += named(found.name)
         self.portions += found.portions or ()
 
     def lose(self) -> None:
@@ -88,12 +91,19 @@ class ResultsScanner:
         found, last = self._found, _result(bytes(self._line)) if self._line.strip() else None
         is_cut = self._skipping or (last is None and bool(self._line.strip()))
         portions, number, unread = found.portions, found.count, found.unread or is_cut
+        name_sum = found.name_sum + (named(last.name) if last is not None else 0)
         if last is not None:
             unread = unread or last.portions is None or hash(last.name) in found.names
             portions, number = [*portions, *(last.portions or ())], number + 1
         return Reading(
-            tuple(portions), complete=number > 0 and not unread, terminal=number > 0 and not is_cut, requests=number
-        )
+            tuple(portions), complete=number > 0 and not unread, terminal=number > 0 and not is_cut, requests=number,
+            name_sum=name_sum,
+        )  # fmt: skip
+
+
+def named(name: str) -> int:
+    """Give what a name adds to the sum by which the results of a batch are known from those of another."""
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest())
 
 
 def _result(line: bytes) -> _Result | None:

@@ -202,7 +202,7 @@ def _check_own_tools(value: object, tally: Tally) -> None:
 def _check_betas(value: object, tally: Tally) -> None:
     """Read the previews that are asked for; one that lets a model say more than its maximum has no bound."""
     for beta in cast("list[object]", value):
-        if isinstance(beta, str) and beta.startswith("output-"):
+        if isinstance(beta, str) and beta.lower().startswith("output-"):
             unpriced(f"anthropic_beta {shown_name(beta)} (more output than the model's maximum)")
     scalars(value, tally)
 

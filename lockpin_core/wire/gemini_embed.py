@@ -8,6 +8,7 @@ Source: the provider's references of `embedContent` and `batchEmbedContents`, an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from lockpin_core.usage import nonzero
 from lockpin_core.wire.gemini import Gemini, model_of
 from lockpin_core.wire.gemini_shapes import camel, content, fields, listed
 from lockpin_core.wire.gemini_usage import doubts, normalised
-from lockpin_core.wire.jsonbody import read_body
+from lockpin_core.wire.jsonbody import placed, read_body
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import UnreadableCount, error_type, members, word
@@ -103,9 +104,10 @@ def _parse(request: Request, given: Mapping[str, object]) -> Parsed:
     models = {model_of(request, given.get("model"))} if request.path_model or "requests" not in given else set()
     if "requests" in given:
         _BATCH.read(given, tally)
-    for item in items:
-        models.add(model_of(request, fields(item, _ITEM).get("model")))
-        _ITEM.read(camel(item, _ITEM), tally)
+    for number, item in enumerate(items):
+        with placed("requests", number) if "requests" in given else nullcontext():
+            models.add(model_of(request, fields(item, _ITEM).get("model")))
+            _ITEM.read(camel(item, _ITEM), tally)
     if len(models) > 1:
         raise WireError("the requests name several models; one is allowed")
     tally.messages = len(items)

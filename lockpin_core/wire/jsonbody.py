@@ -91,14 +91,16 @@ def read_items(body: bytes, key: str) -> Iterator[Body]:
 
     Each is a body of its own in the text of the whole, so that no more of a very long one is kept as values.
     """
-    text, decoder = _text_of(body), _strict(body)
+    text, decoder, number = _text_of(body), _strict(body), 0
     with _faults_named():
         at = _open_list(text, key, decoder)
         is_last = text[at : at + 1] == "]"
         while not is_last:
             start = at
-            members, spans, at = _read_object(text, start, decoder, f"a member of {key} is no object")
+            with placed(key, number):
+                members, spans, at = _read_object(text, start, decoder, "an object is needed")
             yield Body(text, members, spans, 0)
+            number += 1
             at = _skip(text, at)
             is_last = text[at : at + 1] == "]"
             if not is_last:
@@ -145,6 +147,15 @@ def _text_of(body: bytes) -> str:
 
 def _strict(body: bytes) -> json.JSONDecoder:
     return _STRICT if len(body) <= _FEW_BYTES else _STRICT_STEPS
+
+
+@contextmanager
+def placed(key: str, number: int) -> Iterator[None]:
+    """Say of a WireError in which member of a list it is; of what stands there, no more than it says by itself."""
+    try:
+        yield
+    except WireError as fault:
+        raise WireError(f"{key}[{number}]: {fault}", fault.code) from None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from lockpin_core import aside
-from lockpin_core.aside import ON_LOOP_BYTES, beside_loop, take_short_turns
+from lockpin_core.aside import ON_LOOP_BYTES, Steps, at_once, beside_loop, in_turns, take_short_turns
 from lockpin_core.errors import WireError
 
 MEGABYTE = 1 << 20
@@ -47,6 +47,64 @@ def test_ordinary_body_does_not_stand_behind_a_very_large_one():
         return found
 
     assert asyncio.run(both()) == "read"
+
+
+def in_steps(sizes: list[int], seen: list[int]) -> Steps[str]:
+    for size in sizes:
+        seen.append(threading.get_ident())
+        yield size
+    return "all read"
+
+
+@pytest.mark.parametrize("size", [1, ON_LOOP_BYTES + 1, MEGABYTE + 1])
+def test_work_in_steps_is_done_in_the_thread_for_bodies_of_its_size(size: int):
+    seen: list[int] = []
+
+    assert asyncio.run(in_turns(size, in_steps([1, 2, 3], seen))) == "all read"
+
+    assert {*seen} == {thread_of(max(size, ON_LOOP_BYTES + 1))}
+
+
+def test_after_a_megabyte_of_steps_others_have_the_thread_and_small_steps_count_too():
+    """Here two steps of half a megabyte, or sixty-four tiny ones."""
+    for sizes, turns in (([MEGABYTE // 2] * 10, 2), ([1] * 320, 64)):
+        began, seen, order = threading.Event(), [], []
+
+        def work(sizes=sizes, began=began, seen=seen) -> Steps[str]:
+            for step in in_steps(sizes, seen):
+                began.wait(30)  # until the other is in the queue
+                yield step
+            return "all read"
+
+        async def both(work=work, began=began, seen=seen, order=order) -> None:
+            long = asyncio.create_task(in_turns(ON_LOOP_BYTES + 1, work()))
+            await asyncio.sleep(0)
+            short = asyncio.create_task(beside_loop(ON_LOOP_BYTES + 1, lambda: order.append(len(seen))))
+            await asyncio.sleep(0)
+            began.set()
+            assert await long == "all read"
+            await short
+
+        asyncio.run(both())
+        assert order == [turns]
+
+
+def test_error_of_a_step_comes_through():
+    def fail() -> Steps[None]:
+        yield 1
+        raise WireError("the body is no JSON")
+
+    with pytest.raises(WireError, match="the body is no JSON"):
+        asyncio.run(in_turns(1, fail()))
+    with pytest.raises(WireError, match="the body is no JSON"):
+        at_once(fail())
+
+
+def test_work_in_steps_can_be_done_where_it_stands():
+    seen: list[int] = []
+
+    assert at_once(in_steps([MEGABYTE] * 3, seen)) == "all read"
+    assert seen == [threading.get_ident()] * 3
 
 
 def test_threads_take_turns_more_often_than_a_millisecond_and_never_less_often_than_before():

@@ -64,8 +64,10 @@ def other(name: str, kind: str = "expired") -> dict:
     return {"custom_id": name, "result": {"type": kind}}
 
 
-def results(desk: Desk, *lines: dict, name: str = "msgbatch_1", headers: dict = KEY, end: str = "\n") -> None:
-    path = f"{PATH}/{name}/results"
+def results(
+    desk: Desk, *lines: dict, name: str = "msgbatch_1", headers: dict = KEY, end: str = "\n", path: str | None = None
+) -> None:
+    path = path or f"{PATH}/{name}/results"
     passed = desk.ask(method="GET", provider="anthropic", path=path, headers=headers)
     assert isinstance(passed, Passed) and passed.polled is not None
     scanner = passed.polled.wire.scanner(streamed=False)
@@ -205,7 +207,6 @@ def test_results_that_were_cut_leave_it_held():
     [
         {"custom_id": "b", "result": {"type": "succeeded", "message": {}}},
         result("b", 5, cache_creation_input_tokens=9),
-        result("a", 5),
         result("b", 5, model="a model without a price"),
     ],
 )
@@ -237,6 +238,55 @@ def test_only_the_account_that_sent_it_settles_it_and_only_by_its_results():
         assert isinstance(passed, Passed) and passed.polled is None
 
     assert desk.held() == held
+
+
+@pytest.mark.parametrize("up", ["..", "%2e%2e", ".%2E"])
+def test_a_path_settles_the_batch_whose_results_it_leads_to(up: str):
+    """Not one that is named on the way: dots are resolved before anybody reads it."""
+    desk = desk_with()
+    created(desk, ask(desk, one("a", limit=5000)), "msgbatch_x")
+    x_held = desk.held()
+    created(desk, ask(desk, one("a", limit=1)), "msgbatch_y")
+
+    results(desk, other("a", "errored"), path=f"{PATH}/msgbatch_x/results/{up}/{up}/msgbatch_y/results")
+
+    assert (desk.held(), charges(desk)) == (x_held, [(0, None)])
+
+
+def test_results_with_other_names_leave_the_hold():
+    desk = desk_with()
+    created(desk, ask(desk, one("a"), one("b")))
+    held = desk.held()
+
+    for second in (other("c"), result("a", 5)):
+        results(desk, result("a", 30), second)
+        assert desk.held() == held
+
+    results(desk, other("b"), other("a"))
+    assert (desk.held(), charges(desk)) == (0, [(0, None)])
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Bearer sk-ant-api-one"}, {"authorization": "bearer sk-ant-api-one"}]
+)
+def test_the_key_that_sent_it_settles_it_from_another_header(headers: dict):
+    desk = desk_with()
+    created(desk, ask(desk, one("a")))
+
+    results(desk, other("a"), headers=headers)
+
+    assert (desk.held(), charges(desk)) == (0, [(0, None)])
+
+
+@pytest.mark.parametrize(("ending", "status"), [(Ending.DONE, 502), (Ending.DONE, 529), (Ending.DROPPED, None)])
+def test_one_that_the_provider_may_have_taken_on_all_the_same_is_charged_its_hold(ending: Ending, status: int | None):
+    desk = desk_with()
+    admitted = ask(desk, one("a"), one("b"))
+    assert isinstance(admitted, Admitted)
+
+    desk.engine.settle(admitted, Reading(), Outcome(ending, status)).result()
+
+    assert charges(desk) == [(admitted.held.call.quote.most.nano, "failed")]
 
 
 def test_it_is_kept_for_as_long_as_batches_are_and_then_charged_in_full():
@@ -289,8 +339,10 @@ def test_a_model_without_a_price_for_batches_is_refused():
 
     assert isinstance(answer, Answered)
     assert answer.code == "unpriced_tool"
-    assert b"whole has no price for batches" in answer.reply.body
-    assert isinstance(ask(desk, one("a"), one("b", "unheard-of")), Answered)
+    assert b"requests[1]: " in answer.reply.body and b"whole has no price for batches" in answer.reply.body
+    unknown = ask(desk, one("a"), one("b"), one("c", "unheard-of"))
+    assert isinstance(unknown, Answered) and unknown.code == "unknown_model"
+    assert b'lockpin: requests[2]: model \\"unheard-of\\" has no price' in unknown.reply.body
 
 
 @pytest.mark.parametrize(
@@ -305,6 +357,25 @@ def test_a_later_request_that_is_wrong_is_refused_as_the_first_is(later: dict, c
 
     assert isinstance(answer, Answered)
     assert (answer.code, desk.kinds()) == (code, ["refusal"])
+
+
+def test_ordinary_bodies_do_not_stand_behind_a_batch_of_many_small_requests():
+    desk = desk_with()
+    raw = json.dumps({"requests": [one(f"r{number}") for number in range(3000)]}).encode()
+    assert len(raw) < 1 << 20
+    batch = desk.incoming(raw, provider="anthropic", path=PATH, headers=KEY)
+    message = one("a", text="x" * 20_000)["params"]
+
+    async def ordinary_ones() -> int:
+        asking, count = asyncio.create_task(desk.engine.admit(batch)), 0
+        while not asking.done():
+            other = desk.incoming(message, provider="anthropic", path="/v1/messages", headers=KEY)
+            assert isinstance(await desk.engine.admit(other), Admitted)
+            count += 1
+        assert isinstance(await asking, Admitted)
+        return count
+
+    assert asyncio.run(ordinary_ones()) > 10  # each has its turn among the batch's
 
 
 def test_what_does_not_fit_is_refused_whole_and_what_fits_at_half_the_price_is_not():

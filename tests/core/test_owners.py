@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from lockpin_core.owners import owner_of
+from lockpin_core.owners import account_of, owner_of
 
 RESPONSES = "/v1/projects/acme/locations/global/publishers/openai/v1/responses"
 CLAIMS = {"iss": "https://sts.example/one", "oid": "me", "sub": "pair"}
@@ -51,6 +51,7 @@ def test_an_opaque_token_of_googles_is_the_projects_that_it_is_sent_to():
             "Bearer a.b.c",
             "Bearer a.bnVsbA.c",
             "Bearer ya29.one",
+            "Bearer two words",
             "Basic a.b.c",
             "AWS4-HMAC-SHA256",
         ),
@@ -62,5 +63,30 @@ def test_an_opaque_token_of_googles_is_the_projects_that_it_is_sent_to():
     ],
     ids=lambda header: header[:24],
 )
-def test_a_header_of_which_nothing_else_is_known_stays_whole(header):
-    assert owner_of(header, "/v1/responses") == header
+def test_of_a_header_of_which_nothing_else_is_known_its_key_counts_or_all_of_it(header):
+    kept = header.removeprefix("Bearer ")
+    assert owner_of(header, "/v1/responses") == (header if " " in kept else kept)
+
+
+def test_a_key_is_the_same_account_in_whatever_header_it_stands():
+    found = account_of({"x-api-key": "sk one"}, "", "/")
+
+    for headers, query in (
+        ({"api-key": "sk one"}, ""),
+        ({"x-goog-api-key": " sk one "}, ""),
+        ({}, "?key=sk%20one"),
+        ({"x-goog-api-key": "sk one"}, "?key=sk%20one"),
+    ):
+        assert account_of(headers, query, "/") == found
+    token = account_of({"x-api-key": "sk-one"}, "", "/")
+    for scheme in ("Bearer ", "bearer ", "BEARER  ", " Bearer "):
+        assert account_of({"authorization": f"{scheme}sk-one"}, "", "/") == token
+        assert account_of({"authorization": f"{scheme}sk-one", "x-api-key": "sk-one"}, "", "/") == token
+
+
+def test_other_keys_and_more_of_them_are_other_accounts():
+    pairs = [("x-api-key", "a"), ("x-api-key", "b"), ("authorization", "Basic a"), ("authorization", "Bearer c")]
+    told = [{name: value} for name, value in pairs]
+    told += [{}, {"x-api-key": "a", "authorization": "Bearer b"}, {"x-api-key": "a", "authorization": "Bearer c"}]
+
+    assert len({account_of(headers, "", "/") for headers in told}) == len(told)

@@ -295,6 +295,18 @@ def test_a_failed_call_without_a_price_is_charged_its_hold():
 
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda o: f"{o.status}-{o.ending.value}")
+def test_work_that_goes_on_without_its_connection_is_charged_its_hold_where_that_failed(outcome):
+    """The provider may have taken it on, and nobody was told its id."""
+    charge = settle(CALL, Reading(), outcome, replace(TARIFF, works_on=True))
+
+    assert isinstance(charge, Charge)
+    assert (charge.amount, charge.tokens, charge.reason) == (Money.parse("0.5"), 1500, "failed")
+    assert (charge.estimated, charge.failed) == (True, True)
+    free = replace(TARIFF, works_on=True, charge_failed=False)
+    assert settle(CALL, Reading(), outcome, free) == Void("failed", failed=True)
+
+
+@pytest.mark.parametrize("outcome", FAILURES, ids=lambda o: f"{o.status}-{o.ending.value}")
 def test_failed_calls_cost_nothing_where_they_are_not_charged(outcome):
     assert settle(CALL, Reading(), outcome, replace(TARIFF, charge_failed=False)) == Void("failed", failed=True)
 
@@ -452,6 +464,18 @@ def test_a_list_of_results_is_whole_where_it_has_one_for_each_request(requests, 
     reading = replace(reported({Unit.INPUT: 60, Unit.OUTPUT: 7}, requests=requests), terminal=False)
 
     charge = settle(replace(CALL, streamed=True), reading, DONE, HOLD_RULE)
+
+    assert isinstance(charge, Charge)
+    assert charge.reason == reason
+
+
+@pytest.mark.parametrize(("held", "read", "reason"), [(7, 7, None), (7, 8, "no_usage"), (0, 8, None)])
+def test_results_of_other_requests_are_not_the_calls(held, read, reason):
+    """Where it was held before names were kept, their number alone tells."""
+    ceiling = replace(CALL.quote.ceiling, name_sum=held)
+    call = replace(CALL, streamed=True, quote=replace(CALL.quote, ceiling=ceiling))
+
+    charge = settle(call, reported({Unit.INPUT: 60}, requests=1, name_sum=read), DONE, HOLD_RULE)
 
     assert isinstance(charge, Charge)
     assert charge.reason == reason

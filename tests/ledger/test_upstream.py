@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OTHER = bytes(16)
 DAY = timedelta(hours=24)
 CEILING = Ceiling(
-    700, 300, frozenset({Unit.INPUT, Unit.CACHE_READ}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 3}, 7
+    700, 300, frozenset({Unit.INPUT, Unit.CACHE_READ}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 3}, 7, 2**270 - 1
 )  # fmt: skip
 RICH = replace(
     call("c1", "0.5", tokens=1000, key="k", user="ann", team="red", groups=("a", "b"), ring="1", project="p",
@@ -261,6 +261,15 @@ def test_without_a_ceiling_neither_side_has_more_tokens_than_the_quote(file):
     defer(file, "c1", "resp_1", tokens=1000)
     ceiling = deferred(file, "resp_1").call.quote.ceiling
     assert (ceiling.prompt, ceiling.output, ceiling.fees) == (1000, 1000, {})
+
+
+def test_a_ceiling_that_was_written_without_a_sum_of_names_is_read(file):
+    hold(file, "c1", "0.3")
+    file.ledger.defer("c1", DAY, link("resp_1"), CEILING).result(WAIT_S)
+    with closing(sqlite3.connect(file.path)) as db, db:
+        db.execute("UPDATE upstream_ids SET ceiling = json_remove(ceiling, '$.name_sum')")
+
+    assert deferred(file, "resp_1").call.quote.ceiling == replace(CEILING, name_sum=0)
 
 
 def test_a_ceiling_is_one_of_its_call(file):

@@ -280,8 +280,8 @@ def request_body(sample: Sample) -> dict:
             return {"model": sample.model, "max_tokens": LIMIT, "messages": messages, **stream, **more}
         case "anthropic_batches":
             one = {"model": sample.model, "max_tokens": LIMIT, "messages": messages}
-            names = range(sum(sample.meta["counts"].values()))
-            return {"requests": [{"custom_id": f"r{name}", "params": one} for name in names]}
+            names = "abcdefghij"[: sum(sample.meta["counts"].values())]  # those of the sample's results
+            return {"requests": [{"custom_id": name, "params": one} for name in names]}
         case "openai_chat":
             return {"model": sample.model, "max_completion_tokens": LIMIT, "messages": messages, **stream, **more}
         case "openai_responses":

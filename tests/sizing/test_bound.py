@@ -133,10 +133,11 @@ def test_a_larger_body_never_has_a_smaller_bound(size, more, tokenizer):
 
 
 def test_requests_of_one_call_are_bounded_by_their_sum_in_all_their_units():
-    first = Ceiling(10, 3, frozenset({Unit.INPUT}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 2})
+    first = Ceiling(10, 3, frozenset({Unit.INPUT}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 2}, name_sum=4)
     second = Ceiling(
-        5, 4, frozenset({Unit.CACHE_WRITE_1H}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 1, Unit.REQUEST: 7}
-    )
+        5, 4, frozenset({Unit.CACHE_WRITE_1H}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 1, Unit.REQUEST: 7},
+        name_sum=5,
+    )  # fmt: skip
 
     whole = together(Quote(Money(30), 13, first), Quote(Money(12), 9, second))
 
@@ -148,6 +149,7 @@ def test_requests_of_one_call_are_bounded_by_their_sum_in_all_their_units():
         frozenset({Unit.OUTPUT}),
         {Unit.WEB_SEARCH: 3, Unit.REQUEST: 7},
         requests=2,
+        name_sum=9,
     )
 
 

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import time
 
@@ -135,8 +136,17 @@ def test_what_cannot_be_bounded_or_settled_is_refused_by_name(told: object, word
     assert words in said
 
 
-def test_the_beta_with_which_models_write_more_than_their_maximum_leaves_the_requests_own_limit():
-    long = "files-2026-01-01,output-300k-2026-03-24"
+LONG = [
+    "files-2026-01-01,output-300k-2026-03-24",
+    "output-128k-2025-02-19, output-300k-2026-03-24",
+    "output-300k-2026-03-24,output-128k-2025-02-19",
+    "Output-300K-2026-03-24",
+    "output-0300k",
+]
+
+
+@pytest.mark.parametrize("long", LONG)
+def test_the_beta_with_which_models_write_more_than_their_maximum_leaves_the_requests_own_limit(long: str):
     fallback = {"fallbacks": [{"model": "n"}]}
     advised = {"tools": [{"type": "advisor_20260301", "name": "a", "model": "n", "max_uses": 1}]}
 
@@ -146,6 +156,52 @@ def test_the_beta_with_which_models_write_more_than_their_maximum_leaves_the_req
     assert (part.output_limit, part.clamped, plain.clamped) == (200_000, False, True)
     for more in ({"max_tokens": None}, advised):
         assert refused({"requests": [one(**more)]}, anthropic_beta=long)[0] == "unpriced_tool"
+
+
+@pytest.mark.parametrize("long", LONG)
+def test_that_beta_may_stand_in_a_request(long: str):
+    for field in ({"anthropic_beta": long.split(",")}, {"betas": long}):
+        plain, part = parse(one(), one("b", max_tokens=200_000, **field)).batch
+        assert (plain.clamped, part.clamped) == (True, False)
+        assert refused({"requests": [one(max_tokens=None, **field)]})[0] == "unpriced_tool"
+
+
+def test_a_message_with_that_beta_is_bounded_by_its_own_limit_too():
+    long = MESSAGES.parse(request(params(max_tokens=200_000), anthropic_beta="a, OUTPUT-300k-2026-03-24"))
+
+    assert (long.clamped, MESSAGES.parse(request(params(max_tokens=200_000))).clamped) == (False, True)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"custom_id": "secret"},
+        one(""),
+        one("r0") | {"secret": 1},
+        one(max_tokens=-1),
+        one(speed="fast"),
+        one(tools=[SEARCH]),
+        "secret",
+        b'{"custom_id": "x", "custom_id": "secret"}',
+    ],
+    ids=str,
+)
+def test_a_refusal_says_which_request_it_is_about_and_nothing_of_what_it_says(fault: object, number: int):
+    told = [json.dumps(one(f"r{place}")).encode() for place in range(1, 6)]
+    told[number:number] = [fault if isinstance(fault, bytes) else json.dumps(fault).encode()]
+
+    _, words = refused(b'{"requests": [' + b",".join(told) + b"]}")
+
+    assert words.startswith(f"requests[{number}]: ")
+    assert "hi" not in words.split() and "r1" not in words
+    assert "secret" not in words or "field" in words
+
+
+def test_names_of_requests_are_summed_in_any_order():
+    first, second = parse(one("a"), one("é")).batch
+
+    assert (first.name_sum, second.name_sum) == tuple(int(hashlib.sha256(t.encode()).hexdigest(), 16) for t in "aé")
 
 
 def test_code_that_is_free_beside_web_tools_is_no_container_to_be_billed():
@@ -203,6 +259,12 @@ def test_a_reply_that_names_no_batch_leaves_nothing_to_wait_for(told: dict):
     [
         ("/v1/messages/batches/msgbatch_1/results", "msgbatch_1"),
         ("/v1/messages/batches/msgbatch%5F1/results/", "msgbatch_1"),
+        ("/v1/messages/batches/x/results/../../msgbatch_1/results", "msgbatch_1"),
+        ("/v1/messages/batches/x/results/%2e%2e/%2E%2e/msgbatch_1/results", "msgbatch_1"),
+        ("/V1//Messages/./batches/msgbatch_1/Results?x=/batches/y/results", "msgbatch_1"),
+        ("/v1/messages/batches/msgbatch_1/results/x/results", None),
+        ("/v1/messages/batches/x/messages/batches/y/results", None),
+        ("/v1/messages/batches/msgbatch_1/results/..", None),
         ("/v1/messages/batches/msgbatch_1", None),
         ("/v1/messages/batches/results", None),
         ("/v1/messages/batches/é/results", None),

@@ -142,6 +142,18 @@ def test_a_line_that_is_no_result_counts_for_none(line: object):
     assert (reading.complete, reading.requests) == (False, 1)
 
 
+def test_lists_of_the_same_names_have_one_sum_and_others_another():
+    sums = [
+        read(*lines).name_sum for lines in ([ended("errored", "a"), succeeded("b")], [succeeded("b"), succeeded("a")])
+    ]
+
+    assert sums[0] == sums[1] > 0
+    for other in ([succeeded("a"), succeeded("c")], [succeeded("a")], [succeeded("ab"), succeeded("")]):
+        assert read(*other).name_sum != sums[0]
+    assert read(*other, b"").name_sum == read(*other).name_sum
+    assert read({"custom_id": "\ud800", "result": {"type": "errored"}}).complete
+
+
 def test_a_name_that_comes_twice_leaves_all_of_it_unknown():
     assert not read(succeeded("a"), succeeded("a"), b"").complete
     assert not read(succeeded("a"), succeeded("a")).complete

@@ -202,6 +202,7 @@ def test_fields_for_the_model_that_cost_nothing_by_themselves_pass(fields: dict)
         ({"mcp_servers": [{"url": "x"}]}, '"mcp_servers"'),
         ({"speed": "fast"}, '"speed"'),
         ({"anthropic_beta": ["output-128k-2025-02-19"]}, "more output than the model's maximum"),
+        ({"anthropic_beta": ["x", "Output-300K"]}, "more output than the model's maximum"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, '"web_search_20250305"'),
         ({"thinking": {"type": "enabled", "budget": 5}}, '"budget"'),
     ],

@@ -78,6 +78,15 @@ def test_what_cannot_be_bounded_is_refused(body: dict, code: str):
     assert refused.value.code == code
 
 
+def test_a_refusal_says_which_request_of_a_batch_it_is_about():
+    told = [{"content": content("x")}, {"content": content("x"), "brand_new": {"secret": 1}}]
+
+    with pytest.raises(WireError, match=r"^requests\[1\]: ") as fault:
+        parse({"requests": told})
+
+    assert "secret" not in str(fault.value)
+
+
 def test_a_file_is_hidden():
     assert parse({"content": {"parts": [{"fileData": {"fileUri": "u"}}]}}).content.hidden == "file"
 
