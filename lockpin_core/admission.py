@@ -66,6 +66,7 @@ class Incoming:
         return account_of(self.headers, self.key_query(), self.path)
 
 
+_BEYOND_WINDOW = 2**40  # tokens of a conversation of which nobody knows how many it has
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
 _SIGNED = "aws4-"  # how every version of AWS's signature begins: it covers the body too
 
@@ -263,9 +264,9 @@ def priced_in_steps(incoming: Incoming, wire: Wire, parsed: Parsed, prices: Pric
 
 def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:
     provider = incoming.provider
-    if unread := _unread(incoming, wire):
+    if name := unread(incoming, wire):
         words = (
-            f"{unread} may change what a call costs or what its reply says of that, and is not read here; leave it out"
+            f"{name} may change what a call costs or what its reply says of that, and is not read here; leave it out"
         )
         raise Refused("unpriced_tool", words, model=parsed.model)
     if parsed.routed and not provider.price_cap:
@@ -295,7 +296,9 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
         images = images_bound(parsed.content, model)
         parsed = replace(parsed, chain_images=images or 0, hides_images=parsed.hides_images or images is None)
     if wire.omits_history:
-        parsed = replace(parsed, chain_rest=bound_beside_chain(parsed.content, replace(model, context_tokens=None)))
+        rest = bound_beside_chain(parsed.content, replace(model, context_tokens=None))
+        kept = parsed.content.extra_tokens or _BEYOND_WINDOW  # of such a format nothing else is in there
+        parsed = replace(parsed, chain_rest=rest, left_out=0 if parsed.chain is None else kept)
     found = Priced(incoming, wire, parsed, model, prices, at)
     if not parsed.also:
         return found
@@ -334,8 +337,8 @@ def _billed_by(parsed: Parsed, model: Model) -> Parsed:
     return replace(parsed, fees={**fees, model.piece: parsed.fees[model.piece]})
 
 
-def _unread(incoming: Incoming, wire: Wire) -> str | None:
-    """Name a header or a parameter of the query that touches the cost and that the wire does not read; None: none."""
+def unread(incoming: Incoming, wire: Wire) -> str | None:
+    """Name a header or a query's parameter that touches the cost or what a reply says of it, and is not read here."""
     provider = incoming.provider
     if provider.cost_headers:
         for name in incoming.headers.keys() - wire.reads_headers:

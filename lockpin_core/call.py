@@ -140,6 +140,7 @@ class Parsed:
     grows: bool = False  # the provider may add input while the call runs: its hold is not trued up on the way
     chain: str | None = None  # the provider's id of an earlier reply whose whole conversation is input
     chain_rest: int | None = None  # the most tokens of the prompt beside that conversation; None: not known
+    left_out: int = 0  # the most tokens of that conversation that are billed as input and may not be in the usage
     chain_reasoning: int = 0  # tokens of reasoning there and in the body, which a turn may leave out for a later one
     chain_images: int = 0  # the most tokens of the body's images, which a turn may shrink and a later one not
     hides_images: bool = False  # input that the body does not show may be images, or one of its own has no bound
@@ -176,6 +177,8 @@ class Ceiling:
     fees: Mapping[Unit, int]
     requests: int = 1  # that the call brings; each has a result of its own
     name_sum: int = 0  # sum of digests of the names that those go by, in any order; 0: they have none
+    left_out: int = 0  # of `prompt`, the most tokens of a kept conversation that the usage may leave out
+    rest: int | None = None  # the most tokens of `prompt` beside that conversation; None: not known
     refills: int = field(default=0, compare=False)  # how often `window` is in `prompt`, for rounds of hosted tools
     window: int = field(default=0, compare=False)
 
@@ -269,7 +272,6 @@ class Reading:
     stated_pico: int | None = None  # what the reply says that it cost, in picodollars
     reasoning: int = 0  # tokens of the output that are reasoning, which later turns may bring in again
     unread: bool = False  # what a tool of the provider's found, no sampling may have read: a later turn may
-    left_out: int = 0  # the most tokens of a kept conversation that are billed as input and not in the usage
     shrunk: bool | None = None  # whether the provider shrank the prompt's images; None: it does not say
     generated_bytes: int = 0  # UTF-8 bytes of generated text, tool names and input, and thinking that were relayed
     hidden_thinking: bool = False  # thinking ran; what is relayed of it may be a summary of what is billed

@@ -17,6 +17,7 @@ from lockpin_core.admission import (
     limit_to_set,
     may_go_uncapped,
     priced_in_steps,
+    unread,
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
@@ -372,10 +373,16 @@ def _is_tight(held: Held) -> bool:
 
 
 def _polled(route: Route, incoming: Incoming) -> Polled | None:
-    """Say whose usage the reply to a free call may state."""
+    """Say whose usage the reply to a free call may state.
+
+    None where the client chose what the reply leaves out: it passes, and the hold waits for one that says all.
+    """
     if not isinstance(route, Free) or route.polls is None:
         return None
-    return Polled(wire_named(route.polls), incoming.provider, incoming.account(), incoming.path)
+    wire = wire_named(route.polls)
+    if unread(incoming, wire) is not None:
+        return None
+    return Polled(wire, incoming.provider, incoming.account(), incoming.path)
 
 
 def shown_path(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.call import Call, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Terms, Void
+from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Terms, Void
 from lockpin_core.money import Money
 from lockpin_core.usage import (
     OUTPUT_UNITS,
@@ -75,15 +75,19 @@ def held(call: Call, reason: str) -> Charge:
 
 
 def _reported(call: Call, reading: Reading, tariff: Tariff) -> Charge:
-    portions = _with_history(call, reading) if reading.left_out else reading.portions
+    portions = _with_history(call, reading) if call.quote.ceiling.left_out else reading.portions
     return _priced(call, reading, portions, tariff, reason=None if portions is reading.portions else "hidden_input")
 
 
 def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
-    """Add what the usage may leave out of the prompt: a call never reads more than it is held for."""
+    """Add what the usage may leave out of the prompt: a call never reads more than it is held for.
+
+    Where the stated prompt is more than the request itself can be, the conversation that it names is in there.
+    """
+    most = call.quote.ceiling
     stated = sum(prompt_tokens(portion.usage) for portion in reading.portions)
-    more = min(reading.left_out, call.quote.ceiling.prompt - stated)
-    if more <= 0 or not reading.portions:
+    more = min(most.left_out, most.prompt - stated)
+    if more <= 0 or not reading.portions or (most.rest is not None and stated > most.rest):
         return reading.portions
     first, *rest = reading.portions
     return (replace(first, usage=add(first.usage, {Unit.INPUT: more})), *rest)
@@ -92,12 +96,12 @@ def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
 def _priced(
     call: Call, reading: Reading, portions: tuple[Portion, ...], tariff: Tariff, *, reason: str | None
 ) -> Charge:
-    terms = _merged(call.terms, reading.terms)
+    terms, asked = _merged(call.terms, reading.terms), _asked(call.quote.ceiling)
     pico, served = 0, None
     usage: Usage = {}
     for portion in portions:
         own = _merged(terms, portion.terms)
-        counted, found = _dearest(portion, portion.model or reading.model, own, tariff)
+        counted, found = _dearest(portion, portion.model or reading.model, own, tariff, asked)
         usage = add(usage, counted)
         if found is None:
             return _unpriced(call, usage, reading.stated_pico)
@@ -109,11 +113,18 @@ def _priced(
     )  # fmt: skip
 
 
-def _dearest(portion: Portion, model: str | None, terms: Terms, tariff: Tariff) -> tuple[Usage, tuple[int, str] | None]:
+def _asked(most: Ceiling) -> frozenset[Unit]:
+    """Say as what tokens may be billed at all: a reply that was read without its request doubts more than that."""
+    return most.prompt_units | most.output_units | ({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in most.prompt_units else set())
+
+
+def _dearest(
+    portion: Portion, model: str | None, terms: Terms, tariff: Tariff, asked: frozenset[Unit]
+) -> tuple[Usage, tuple[int, str] | None]:
     """Price a portion; where the reply does not say what some of its tokens are, as the dearest that they may be."""
     usage, found = portion.usage, tariff.price(model, portion.usage, terms)
     for doubt in portion.doubts:
-        for other in [_moved(usage, doubt, unit) for unit in sorted(doubt.units)]:
+        for other in [_moved(usage, doubt, unit) for unit in sorted(doubt.units & asked)]:
             dearer = tariff.price(model, other, terms)
             if found is None or dearer is None:
                 return portion.usage, None

@@ -151,6 +151,7 @@ def _plain(ceiling: Ceiling) -> dict[str, object]:
         "prompt": ceiling.prompt, "output": ceiling.output, "prompt_units": sorted(ceiling.prompt_units),
         "output_units": sorted(ceiling.output_units), "fees": dict(ceiling.fees), "requests": ceiling.requests,
         "name_sum": f"{ceiling.name_sum:x}",
+        "left_out": ceiling.left_out, "rest": ceiling.rest,
     }  # fmt: skip
 
 
@@ -162,7 +163,8 @@ def _ceiling_of(text: str | None, tokens: int) -> Ceiling:
     prompt, output = (frozenset(map(Unit, told[name])) for name in ("prompt_units", "output_units"))
     fees = {Unit(unit): count for unit, count in told["fees"].items()}
     requests, name_sum = told.get("requests", 1), int(told.get("name_sum", "0"), 16)
-    return Ceiling(told["prompt"], told["output"], prompt, output, fees, requests, name_sum)
+    kept = told.get("left_out", 0), told.get("rest")
+    return Ceiling(told["prompt"], told["output"], prompt, output, fees, requests, name_sum, *kept)
 
 
 def _call_of(row: sqlite3.Row) -> Call:

@@ -65,6 +65,8 @@ def ceiling(parsed: Parsed, model: ModelFacts, output_limit: int | None) -> Ceil
         output_units=parsed.output_units,
         fees=parsed.fees,
         name_sum=parsed.name_sum,
+        left_out=min(parsed.left_out, prompt),
+        rest=parsed.chain_rest,
         refills=parsed.rounds - 1,
         window=(model.context_tokens or 0) if parsed.rounds > 1 else 0,
     )

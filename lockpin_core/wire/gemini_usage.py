@@ -37,7 +37,8 @@ _OUTPUT_COUNTS = ("candidatesTokenCount", "responseTokenCount", "thoughtsTokenCo
 _STANDARD_TRAFFIC = frozenset({"on_demand", "on_demand_offpeak", "provisioned_throughput"})  # or below it in price
 _QUERIES = ("webSearchQueries", "imageSearchQueries")
 _UNSAID = frozenset({"", "unspecified"})
-_MEDIA = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT})
+_MEDIA_IN = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN})
+_MEDIA_OUT = frozenset({Unit.AUDIO_OUT, Unit.IMAGE_OUT})
 
 
 def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
@@ -68,10 +69,12 @@ def normalised(usage: dict[str, Any]) -> dict[Unit, int]:
 
 
 def doubts(usage: dict[str, Any], units: dict[Unit, int], asked: Parsed | None) -> tuple[Doubt, ...]:
-    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains."""
-    if asked is None:
-        return ()
-    inward, outward = asked.prompt_units & _MEDIA, asked.output_units & _MEDIA
+    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains.
+
+    `asked` None: it is the answer to a poll. What the call asked for is known where it is settled.
+    """
+    inward, outward = (_MEDIA_IN, _MEDIA_OUT) if asked is None else (asked.prompt_units, asked.output_units)
+    inward, outward = inward & _MEDIA_IN, outward & _MEDIA_OUT
     prompt, cached = count(usage.get("promptTokenCount")), count(usage.get("cachedContentTokenCount"))
     fresh = _unexplained(_prompt_details(usage), prompt)
     fresh += _unexplained(usage.get("toolUsePromptTokensDetails"), count(usage.get("toolUsePromptTokenCount")))

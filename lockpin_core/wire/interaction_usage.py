@@ -4,8 +4,7 @@ The counts are those of `generateContent` by other names: the input includes wha
 what tools brought in, thoughts stand beside the output, and what the total has more is billed as output. Events before
 the last one repeat usage as far as it has come; only `interaction.completed` states all of it.
 A conversation that the provider keeps is input of the turn that names it. Its guide says that the usage includes it, a
-report in its forum that it was left out: where the stated input is more than the request itself can be, it is in there;
-else it may have to be added.
+report in its forum that it was left out; who knows the request judges that (`Parsed.left_out`).
 Sources: the provider's reference of interactions and its guides to streaming, tokens and background execution, the
 types of its SDK, and thread 187450 of its developer forum, read 2026-11.
 """
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockpin_core.call import Parsed, Portion, Reading, Terms
-from lockpin_core.usage import Unit, nonzero, output_tokens, prompt_tokens
+from lockpin_core.usage import Unit, nonzero, output_tokens
 from lockpin_core.wire.gemini_usage import doubts, normalised, tier_of
 from lockpin_core.wire.replies import (
     UnreadableCount,
@@ -38,7 +37,7 @@ _ENDED = frozenset(
         "requires_continuation",
     }
 )
-_UNPAID = frozenset({"failed", "cancelled", "budget_exceeded"})  # of which no later poll will know more
+_UNPAID = frozenset({"failed", "cancelled", "budget_exceeded"})  # ends that may state no usage, then or ever
 _COUNTS = {
     "promptTokenCount": "total_input_tokens",
     "cachedContentTokenCount": "total_cached_tokens",
@@ -57,7 +56,6 @@ _FEES = {
     "google_search": (Unit.WEB_SEARCH, Unit.SEARCH_PROMPT),  # newer models bill each query, older ones each prompt
     "google_maps": (Unit.MAPS, Unit.MAPS_PROMPT),
 }
-_BEYOND_WINDOW = 2**40  # tokens of a conversation of which nobody knows how many it has
 _UNSAID = ("type", "index", "id", "call_id")  # of a step or a delta: no output
 
 
@@ -74,13 +72,13 @@ class _Interaction:
     status: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)  # as it was stated last
     is_final: bool = False  # with the end of the interaction
+    is_last: bool = False  # the object as it will stay was seen
     ended: bool = False
     error: str | None = None
     generated: int = 0
     delivered: bool = False
     thinking: bool = False
     lost: bool = False
-    goes_back: bool = False  # a poll that may be of a turn which names an earlier one
 
     def take_event(self, event: dict[str, Any]) -> None:
         """Take an event of a stream."""
@@ -106,13 +104,13 @@ class _Interaction:
         self.model = word(found.get("model")) or self.model
         self.tier = tier_of(found.get("service_tier")) or self.tier
         self.background = self.background or found.get("background") is True
-        self.goes_back = self.goes_back or found.get("previous_interaction_id") is not None
         self._note_status(found.get("status"))
         if found.get("error") or found.get("errors"):
             self.error = error_type(found.get("error") or found["errors"], "status", "code")
         steps = found.get("steps")
         for step in steps if isinstance(steps, list) and (self.is_body or not self.delivered) else ():
             self._step(members(step))
+        self.is_last = self.is_last or (is_last and self.ended)
         if is_last and isinstance(found.get("usage"), dict):
             self.usage, self.is_final = found["usage"], self.ended
 
@@ -141,10 +139,12 @@ class _Interaction:
         self.delivered = self.delivered or size > 0
 
     def reading(self) -> Reading:
-        """Say what is known now."""
-        goes_on = self.status in _WORKING if self.is_body else self.background and not self.ended
+        """Say what is known now: of a poll and a stream in the background, whether a later poll can know more."""
+        is_settled = self.is_final or (self.is_last and self.status in _UNPAID)
+        goes_on = self.status in _WORKING if self.is_body else self.background and not is_settled
+        may_be_polled = self.asked is None or (self.background and not self.is_body)
         facts = Reading(
-            terminal=self.ended or (self.is_body and self.asked is not None),
+            terminal=is_settled if may_be_polled else self.ended or self.is_body,
             model=self.model,
             terms=Terms(tier=self.tier),
             upstream_id=self.id,
@@ -165,17 +165,7 @@ class _Interaction:
             portions=(portion,),
             complete=self.is_final and is_known and is_stated,
             reasoning=thoughts,
-            left_out=self._left_out(prompt_tokens(portion.usage)),
         )
-
-    def _left_out(self, stated: int) -> int:
-        """Bound what the usage may lack of a conversation that the provider keeps."""
-        asked = self.asked
-        if asked is None:
-            return _BEYOND_WINDOW if self.goes_back else 0
-        if asked.chain is None or (asked.chain_rest is not None and stated > asked.chain_rest):
-            return 0
-        return asked.content.extra_tokens or _BEYOND_WINDOW  # of this format nothing else is in there
 
     def _portion(self) -> tuple[Portion, int, bool]:
         """Give the usage, its thoughts, and whether it is all known. Raises UnreadableCount."""
@@ -223,8 +213,6 @@ def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
     interaction = _new(asked)
     interaction.is_body = True
     interaction.take(found, is_last=True)
-    if asked is None and not interaction.is_final:  # a poll: what says nothing of usage may say it later
-        interaction.ended = interaction.status in _UNPAID
     return interaction.reading()
 
 
@@ -234,9 +222,7 @@ class InteractionStreamScanner(EventsScanner[_Interaction]):
     __slots__ = ()
 
     def __init__(self, asked: Parsed | None = None) -> None:
-        answer = _new(asked)
-        answer.goes_back = asked is None  # an event does not name the earlier turn
-        super().__init__(answer, _take)
+        super().__init__(_new(asked), _take)
 
     @property
     def has_ended(self) -> bool:

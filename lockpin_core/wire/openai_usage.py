@@ -82,12 +82,18 @@ def normalised(
 
 
 def doubts(usage: dict[str, Any], units: Usage, asked: Parsed | None) -> tuple[Doubt, ...]:
-    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains."""
-    if asked is None:
-        return ()
+    """Say which tokens may be sound or pictures that were asked for: those that no detail of `usage` explains.
+
+    `asked` None: it is the answer to a poll. What the call asked for is known where it is settled, also whether writes
+    to a cache may be the 12-hour ones.
+    """
     inside, made = _details(usage, *_INSIDE), _details(usage, *_MADE)
-    inward = frozenset(unit for key, unit in _KINDS_IN.items() if inside.get(key) is None) & asked.prompt_units
-    outward = frozenset(unit for key, unit in _KINDS_OUT.items() if made.get(key) is None) & asked.output_units
+    inward = frozenset(unit for key, unit in _KINDS_IN.items() if inside.get(key) is None)
+    outward = frozenset(unit for key, unit in _KINDS_OUT.items() if made.get(key) is None)
+    is_unsaid = asked is None and not members(inside.get("cache_write_tokens_details"))
+    written = units.get(Unit.CACHE_WRITE_30M, 0) if is_unsaid else 0
+    if asked is not None:
+        inward, outward = inward & asked.prompt_units, outward & asked.output_units
     is_split = members(inside.get("cached_tokens_details")).get("audio_tokens") is not None
     cached_sound = frozenset({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in inward else ())
     output = units.get(Unit.OUTPUT, 0)
@@ -96,6 +102,7 @@ def doubts(usage: dict[str, Any], units: Usage, asked: Parsed | None) -> tuple[D
     found = [
         Doubt(Unit.INPUT, max(0, units.get(Unit.INPUT, 0) - text_in), inward),
         Doubt(Unit.CACHE_READ, 0 if is_split else units.get(Unit.CACHE_READ, 0), cached_sound),
+        Doubt(Unit.CACHE_WRITE_30M, written, frozenset({Unit.CACHE_WRITE_12H})),
         Doubt(Unit.OUTPUT, spoken, outward),
     ]
     return tuple(doubt for doubt in found if doubt.tokens and doubt.units)

@@ -179,12 +179,14 @@ class _Response:
         self.is_stated = not self.delivered or (prompt_tokens(own) > 0 and output_tokens(own) > 0)
 
     def reading(self) -> Reading:
-        """Say what is known now."""
-        goes_on = self.status in _WORKING if self.is_body else self.background and not self.ended
+        """Say what is known now: of a poll and a stream in the background, whether a later poll can know more."""
+        is_settled = self.is_stated or (self.ended and self.status in _UNPAID)
+        goes_on = self.status in _WORKING if self.is_body else self.background and not is_settled
+        may_be_polled = self.asked is None or (self.background and not self.is_body)
         return Reading(
             portions=self.portions,
             complete=self.is_stated,
-            terminal=self.ended,
+            terminal=is_settled if may_be_polled else self.ended,
             model=self.model,
             terms=Terms(tier=self.tier),
             upstream_id=self.id,
@@ -291,8 +293,6 @@ class ResponsesScanner(BodyScanner):
 def _read(found: dict[str, Any], asked: Parsed | None) -> Reading:
     response = _new(asked)
     response.take_body(found)
-    if asked is None and not response.is_stated:  # a poll: what says nothing of usage may say it later
-        response.ended = response.status in _UNPAID
     return response.reading()
 
 

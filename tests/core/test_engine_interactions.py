@@ -4,14 +4,12 @@ charged, and none is charged more than is held.
 A token of "ink" costs $0.000001 as prompt and five times that as output; its window has 200,000.
 """
 
-import asyncio
 import json
 
 import pytest
 from desks import Desk
 
 from lockpin_core.call import Charge, Ending, Outcome
-from lockpin_core.engine import Passed
 from lockpin_core.settler import Admitted
 
 PATH = "/v1beta/interactions"
@@ -115,23 +113,3 @@ def test_a_conversation_that_was_not_seen_may_fill_the_window():
     assert (charge.amount.nano, charge.reason) == (200_000 * 1_000 + 10 * 5_000, "hidden_input")
     seen = end(desk, ask(desk, "int_elsewhere"), reply("int_2", 150_000))
     assert (seen.amount.nano, seen.reason) == (150_000 * 1_000 + 10 * 5_000, None)
-
-
-def test_a_poll_of_such_a_turn_is_charged_the_prompt_that_was_held():
-    """It does not show what the turn itself said."""
-    desk = Desk()
-    end(desk, ask(desk, input=LONG), reply("int_1", 5000))
-    for name, back in (("int_2", "int_1"), ("int_3", None)):
-        admitted = ask(desk, back, background=True)
-        scanner = admitted.wire.scanner(streamed=False, asked=admitted.parsed)
-        scanner.feed(json.dumps({"id": name, "status": "queued"}).encode())
-        assert desk.engine.settle(admitted, scanner.result(), DONE).result() is None
-        polled = desk.ask(method="GET", provider="gemini", path=f"{PATH}/{name}", headers=KEY)
-        assert isinstance(polled, Passed) and polled.polled is not None
-        scanner = polled.polled.wire.scanner(streamed=False)
-        scanner.feed(reply(name, 11, previous_interaction_id=back))
-        asyncio.run(desk.engine.settle_polled(polled.polled, scanner.result()))
-
-        charge = charge_of(desk, admitted)
-        prompt = admitted.held.call.quote.ceiling.prompt if back else 11
-        assert charge.amount.nano == prompt * 1_000 + 10 * 5_000

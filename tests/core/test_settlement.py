@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core import prices
-from lockpin_core.call import Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
+from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.settlement import Tariff, price_still_possible, settle
@@ -82,6 +82,12 @@ SOUND = replace(
 _SOUND = PICO | {Unit.AUDIO_IN: 32_000_000, Unit.IMAGE_IN: 2_000_000, Unit.AUDIO_OUT: 5_000_000}
 
 
+def shown(*units: Unit) -> Call:
+    """Make the call where its prompt and its output may be of these units too."""
+    most = replace(CALL.quote.ceiling, prompt_units=frozenset({Unit.INPUT, *units}))
+    return replace(CALL, quote=replace(CALL.quote, ceiling=most))
+
+
 def test_tokens_that_no_detail_explains_are_charged_as_the_dearest_that_they_may_be():
     heard = Doubt(Unit.INPUT, 60, frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN}))
     cached = Doubt(Unit.CACHE_READ, 50, frozenset({Unit.AUDIO_IN}))
@@ -89,7 +95,7 @@ def test_tokens_that_no_detail_explains_are_charged_as_the_dearest_that_they_may
     usage = {Unit.INPUT: 100, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}
     reading = replace(reported(usage), portions=(Portion("m", usage, (heard, cached, spoken)),))
 
-    charge = settle(CALL, reading, DONE, SOUND)
+    charge = settle(shown(Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT), reading, DONE, SOUND)
 
     # 40 × 2 + (60 + 50) × 32 + 7 × 10 = 3,670 microdollars
     assert (charge.amount, charge.tokens) == (Money.parse("0.00367"), 157)
@@ -100,9 +106,32 @@ def test_tokens_that_may_have_no_price_are_charged_as_held():
     doubt = Doubt(Unit.INPUT, 60, frozenset({Unit.AUDIO_IN}))
     reading = replace(reported({}), portions=(Portion("m", {Unit.INPUT: 100, Unit.OUTPUT: 7}, (doubt,)),))
 
-    charge = settle(CALL, reading, DONE, TARIFF)
+    charge = settle(shown(Unit.AUDIO_IN), reading, DONE, TARIFF)
 
     assert (charge.amount, charge.reason, charge.estimated) == (Money.parse("0.5"), "no_price", True)
+
+
+@pytest.mark.parametrize(
+    ("units", "nano"),
+    [
+        ((), 100 * 2_000 + 50 * 200),
+        ((Unit.IMAGE_IN,), 100 * 2_000 + 50 * 200),  # which costs what text does
+        ((Unit.AUDIO_IN,), 40 * 2_000 + 60 * 32_000 + 50 * 2_000),
+    ],
+)
+def test_tokens_are_nothing_that_the_call_did_not_ask_for(units: tuple[Unit, ...], nano: int):
+    """A poll is read without the request, and doubts everything; cached sound comes with sound."""
+    prices = _SOUND | {Unit.CACHE_AUDIO: 2_000_000}
+    tariff = replace(
+        TARIFF, price=lambda served, usage, terms: (sum(count * prices[unit] for unit, count in usage.items()), "m")
+    )
+    heard = Doubt(Unit.INPUT, 60, frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN}))
+    cached = Doubt(Unit.CACHE_READ, 50, frozenset({Unit.CACHE_AUDIO}))
+    spoken = Doubt(Unit.OUTPUT, 7, frozenset({Unit.IMAGE_OUT}))  # has no price here
+    usage = {Unit.INPUT: 100, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}
+    reading = replace(reported(usage), portions=(Portion("m", usage, (heard, cached, spoken)),))
+
+    assert settle(shown(*units), reading, DONE, tariff).amount.nano == nano + 7 * 10_000
 
 
 def test_a_fee_is_charged_and_is_no_token():
@@ -440,11 +469,18 @@ def test_no_end_costs_more_than_was_still_possible(
     assert end.tokens <= still[1]
 
 
-@pytest.mark.parametrize(("left_out", "added"), [(200, 200), (890, 890), (2**40, 890)])
-def test_what_usage_may_lack_of_a_kept_conversation_is_added_up_to_the_prompt_that_was_held(left_out, added):
-    charge = settle(
-        CALL, reported({Unit.INPUT: 60, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}, left_out=left_out), DONE, TARIFF
-    )
+def kept(left_out: int, rest: int | None = None) -> Call:
+    """Make the call where its 1,000 tokens of prompt have a conversation that the provider keeps."""
+    most = replace(CALL.quote.ceiling, left_out=left_out, rest=rest)
+    return replace(CALL, quote=replace(CALL.quote, ceiling=most))
+
+
+@pytest.mark.parametrize(
+    ("call", "added"),
+    [(kept(200), 200), (kept(890), 890), (kept(2**40), 890), (kept(200, rest=110), 200), (kept(2**40, rest=500), 890)],
+)
+def test_what_usage_may_lack_of_a_kept_conversation_is_added_up_to_the_prompt_that_was_held(call: Call, added: int):
+    charge = settle(call, reported({Unit.INPUT: 60, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}), DONE, TARIFF)
 
     assert isinstance(charge, Charge)
     assert charge.usage == {Unit.INPUT: 60 + added, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}
@@ -452,8 +488,16 @@ def test_what_usage_may_lack_of_a_kept_conversation_is_added_up_to_the_prompt_th
     assert (charge.reason, charge.estimated) == ("hidden_input", True)
 
 
+@pytest.mark.parametrize("call", [kept(0), kept(0, rest=2000), kept(200, rest=109), kept(2**40, rest=0)])
+def test_a_prompt_that_is_more_than_the_request_has_the_conversation_in_it(call: Call):
+    charge = settle(call, reported({Unit.INPUT: 60, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}), DONE, TARIFF)
+
+    assert isinstance(charge, Charge)
+    assert (charge.usage[Unit.INPUT], charge.reason, charge.estimated) == (60, None, False)
+
+
 def test_where_all_of_the_prompt_that_was_held_is_stated_nothing_is_added():
-    charge = settle(CALL, reported({Unit.INPUT: 1_000, Unit.OUTPUT: 7}, left_out=5), DONE, TARIFF)
+    charge = settle(kept(5), reported({Unit.INPUT: 1_000, Unit.OUTPUT: 7}), DONE, TARIFF)
 
     assert isinstance(charge, Charge)
     assert (charge.usage[Unit.INPUT], charge.reason, charge.estimated) == (1_000, None, False)

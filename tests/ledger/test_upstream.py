@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OTHER = bytes(16)
 DAY = timedelta(hours=24)
 CEILING = Ceiling(
-    700, 300, frozenset({Unit.INPUT, Unit.CACHE_READ}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 3}, 7, 2**270 - 1
+    700, 300, frozenset({Unit.INPUT, Unit.CACHE_READ}), frozenset({Unit.OUTPUT}), {Unit.WEB_SEARCH: 3}, 7, 2**270 - 1,
+    500, 220,
 )  # fmt: skip
 RICH = replace(
     call("c1", "0.5", tokens=1000, key="k", user="ann", team="red", groups=("a", "b"), ring="1", project="p",

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,6 +163,33 @@ def test_usage_on_the_way_is_no_final_one_and_the_last_object_replaces_it():
     assert (stream(created(), ended).complete, stream(created(), ended).terminal) == (False, True)
 
 
+ENDS = ("completed", "requires_action", "incomplete", "failed", "cancelled", "budget_exceeded", "requires_continuation")
+
+
+@pytest.mark.parametrize("status", ENDS)
+def test_what_may_be_polled_has_not_ended_with_a_status_but_with_its_last_object(status: str):
+    """Between the two a stream may be cut; what it used is in the second, or in a later poll."""
+    parsed = asked(background=True, stream=True)
+    ended = {"event_type": "interaction.status_update", "interaction_id": "int_1", "status": status}
+
+    poll, whole = stream(created(), ended, parsed=None), stream(created(), ended, completed(status), parsed=None)
+    begun, done = stream(created(), ended, parsed=parsed), stream(created(), ended, completed(status), parsed=parsed)
+
+    assert (poll.complete, poll.terminal, begun.complete, begun.pending) == (False, False, False, True)
+    assert (whole.complete, whole.terminal, done.complete, done.pending) == (True, True, True, False)
+
+
+@pytest.mark.parametrize("status", ENDS)
+def test_a_last_object_without_usage_is_the_end_only_where_no_later_poll_can_know_more(status: str):
+    parsed, never = asked(background=True, stream=True), status in ("failed", "cancelled", "budget_exceeded")
+
+    poll = stream(created(), completed(status, None), parsed=None)
+    begun = stream(created(), completed(status, None), parsed=parsed)
+
+    assert (poll.complete, poll.terminal) == (False, never)
+    assert (begun.complete, begun.terminal, begun.pending) == (False, never, not never)
+
+
 def test_an_error_event_is_named_and_ends_nothing():
     reading = stream(created(), DELTA, {"event_type": "error", "error": {"code": "internal", "message": "m"}})
 
@@ -227,35 +253,6 @@ def test_cut_anywhere_it_is_complete_only_with_its_last_event():
         scanner = WIRE.scanner(streamed=True, asked=ASKED)
         scanner.feed(SAMPLE[:at])
         assert scanner.result().complete == (at >= end)
-
-
-def chained(tokens: int, rest: int | None = 50, hidden: str | None = None) -> Parsed:
-    """Make the request of a turn that names an earlier one of so many tokens, and is at most `rest` itself."""
-    parsed = asked(previous_interaction_id="int_0")
-    content = replace(parsed.content, extra_tokens=tokens, hidden=hidden)
-    return replace(parsed, content=content, chain_rest=rest)
-
-
-@pytest.mark.parametrize(
-    ("parsed", "left_out"),
-    [
-        (ASKED, 0),
-        (chained(900, rest=99), 0),  # 100 are stated: more than the request itself, so that the rest is in there
-        (chained(900, rest=100), 900),
-        (chained(900, rest=None, hidden="file"), 900),
-        (chained(0, rest=99, hidden="previous_response_id"), 0),
-        (chained(0, rest=100, hidden="previous_response_id"), 2**40),
-    ],
-)
-def test_what_usage_may_lack_of_a_kept_conversation_is_said(parsed: Parsed, left_out: int):
-    assert body(interaction(), parsed).left_out == left_out
-    assert stream(created(), DELTA, completed(), parsed=parsed).left_out == left_out
-
-
-def test_a_poll_says_whether_it_is_of_such_a_turn_and_events_do_not():
-    assert body(interaction(), None).left_out == 0
-    assert body(interaction(previous_interaction_id="int_0"), None).left_out == 2**40
-    assert stream(created(), DELTA, completed(), parsed=None).left_out == 2**40
 
 
 def test_a_stream_has_ended_with_its_last_event():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Content, Parsed, Portion, Reading, Request, Terms
+from lockpin_core.call import Content, Doubt, Parsed, Portion, Reading, Request, Terms
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
@@ -175,7 +175,7 @@ def test_usage_of_any_terminal_status_is_billed(status: str):
     reading = body(status=status, usage=USAGE, output=[message()])
 
     assert (reading.complete, reading.terminal, reading.pending) == (True, True, False)
-    assert reading.portions == (Portion("gpt-x", {Unit.INPUT: 10, Unit.OUTPUT: 3}),)
+    assert [(one.model, one.usage) for one in reading.portions] == [("gpt-x", {Unit.INPUT: 10, Unit.OUTPUT: 3})]
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
@@ -233,7 +233,8 @@ def test_compacted_conversation_is_complete_with_its_usage():
     reading = body(object="response.compaction", output=output, usage=usage)
 
     assert reading.complete
-    assert reading.portions == (Portion("gpt-x", {Unit.INPUT: 6, Unit.CACHE_READ: 4, Unit.OUTPUT: 3}),)
+    (portion,) = reading.portions
+    assert (portion.model, portion.usage) == ("gpt-x", {Unit.INPUT: 6, Unit.CACHE_READ: 4, Unit.OUTPUT: 3})
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": 0, "output_tokens": 0}, {"input_tokens": 0, "output_tokens": 5}])
@@ -275,6 +276,11 @@ def test_writes_without_a_split_are_of_the_lifetime_that_was_asked_for():
 
     assert read(sse(done), asked=long).portions[0].usage == echoed.portions[0].usage
     assert echoed.portions[0].usage == {Unit.INPUT: 2, Unit.CACHE_WRITE_12H: 8, Unit.OUTPUT: 3}
+    poll = read(sse(done)).portions[0]
+    assert poll.usage == {Unit.INPUT: 2, Unit.CACHE_WRITE_30M: 8, Unit.OUTPUT: 3}
+    assert Doubt(Unit.CACHE_WRITE_30M, 8, frozenset({Unit.CACHE_WRITE_12H})) in poll.doubts
+    usage["input_tokens_details"]["cache_write_tokens_details"] = {"ttl_30m_tokens": 8}
+    assert all(doubt.counted != Unit.CACHE_WRITE_30M for doubt in read(sse(done)).portions[0].doubts)
 
 
 def test_tier_is_the_one_that_the_end_of_the_stream_says():
@@ -359,7 +365,11 @@ def test_input_that_no_detail_explains_may_be_what_was_shown(parts: list, detail
     portion = read(raw, streamed=streamed, asked=asks).portions[0]
 
     assert [tuple(doubt) for doubt in portion.doubts] == doubts
-    assert read(raw, streamed=streamed).portions[0].doubts == ()  # a poll, of which the request is not known
+    poll = read(raw, streamed=streamed).portions[0]  # of which the request is not known
+    wider = {doubt.counted: doubt for doubt in poll.doubts}
+    assert all(
+        wider[one.counted].tokens == one.tokens and wider[one.counted].units >= one.units for one in portion.doubts
+    )
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
