@@ -149,6 +149,7 @@ class Parsed:
     batch: Iterable[Parsed] = field(default=(), repr=False)  # the requests of a call that brings many
     batched: bool = False  # one of those: it is billed at the price of a batch and at no other
     name_sum: int = 0  # of the name by which its result is known: see `Ceiling.name_sum`
+    text_reply: bool = False  # the reply is asked for as plain text, which states nothing, whatever it looks like
     picture: Picture | None = None  # each choice is one, and its output is bounded by what is asked of it
     layout: Layout | None = field(default=None, repr=False, compare=False)
 

@@ -20,6 +20,8 @@ _WEBP = re.compile(rb"RIFF.{4}WEBPVP8[ L]", re.DOTALL)
 # read 2026-11; twice the most, of whole half minutes, which some models fill up with silence.
 _AUDIO_TOKENS_PER_S = 64
 _AUDIO_STEP_S = 30
+_RIFF_HEAD = 12  # bytes before a WAV's first chunk
+_NOTES = frozenset({b"JUNK", b"junk", b"PAD ", b"FLLR", b"bext", b"iXML", b"LIST"})  # say nothing of the sound itself
 _WAV_HEAD = 44  # bytes of the shortest header
 
 
@@ -69,7 +71,7 @@ def _sound_tokens(size: int, bytes_per_s: int) -> int:
 
 def _bytes_per_s(head: bytes) -> int | None:
     """Read how much of a WAV's data is a second; None: it is none, or not plainly one."""
-    if head[:4] != b"RIFF" or head[8:16] != b"WAVEfmt " or head.count(b"fmt ") != 1:
+    if head[:4] != b"RIFF" or head[8:12] != b"WAVE" or head.count(b"fmt ") != 1 or not _is_described(head):
         return None
     import wave  # most requests have no sound
 
@@ -79,6 +81,20 @@ def _bytes_per_s(head: bytes) -> int | None:
     except (wave.Error, EOFError, RuntimeError):
         return None
     return bytes_per_s if bytes_per_s > 0 else None
+
+
+def _is_described(head: bytes) -> bool:
+    """Say whether a WAV's format is the first of its chunks that says anything of the sound.
+
+    Notes and filling may stand before it. One of an odd size is followed by a byte that some readers do not skip.
+    """
+    at = _RIFF_HEAD
+    while (kind := head[at : at + 4]) != b"fmt ":
+        size = int.from_bytes(head[at + 4 : at + 8], "little")
+        if kind not in _NOTES or size % 2:
+            return False
+        at += 8 + size
+    return True
 
 
 def _decoded(data: object) -> bytes:

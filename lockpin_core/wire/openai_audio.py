@@ -34,6 +34,7 @@ _WAV_TYPES = frozenset({"", "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd
 _READ = ("prompt", "keywords[]", "languages[]", "language", "known_speaker_names[]")  # what of a form a model reads
 _PLAIN = ("model", "response_format", "temperature", "stream", "timestamp_granularities[]", "include[]")
 _REFERENCES = "known_speaker_references[]"  # sounds that a model hears besides
+_JSON_FORMATS = ("json", "verbose_json", "diarized_json")  # replies in any other are texts, and state nothing
 _CHUNKS = re.compile(r"chunking_strategy(?:\[.*)?")
 FORM = frozenset({"file", *_READ, *_PLAIN, _REFERENCES})
 
@@ -131,6 +132,7 @@ class OpenAITranscriptions(_Audio):
             output_settable=False,
             prompt_units=frozenset(tally.prompt_units),
             fees={} if size is None else {Unit.SECOND: size[0]},
+            text_reply=form.texts.get("response_format", ("json",))[0] not in _JSON_FORMATS,
         )
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
@@ -158,5 +160,5 @@ def _length(file: File) -> tuple[int, int] | None:
 def _streams(form: Form) -> bool:
     (said,) = form.texts.get("stream", ("false",))
     if said not in ("true", "false"):
-        raise WireError(f"stream is {shown_name(said)}; true or false is allowed")
+        raise WireError("stream is another word; true or false is allowed")
     return said == "true"

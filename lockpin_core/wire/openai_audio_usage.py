@@ -101,7 +101,10 @@ def _take(told: _Told, event: Event) -> None:
 
 
 class TextScanner:
-    """Reads a transcription that is no stream: JSON, or text in one of several forms, which states no usage."""
+    """Reads a transcription that is no stream: JSON, or text in one of several forms, which states no usage.
+
+    What was asked for as text is text, also where it looks like JSON: somebody may have said so.
+    """
 
     __slots__ = ("_asked", "_begun", "_body")
 
@@ -115,7 +118,10 @@ class TextScanner:
 
     def result(self) -> Reading:
         """Read the body as far as it came; half of one cannot be read."""
-        found = self._body.read()
+        is_text = self._asked is not None and self._asked.text_reply
+        found = None if is_text else self._body.read()
+        if is_text and self._begun:
+            return Reading(terminal=True, delivered=True)
         if found is None:
             return Reading(terminal=True, delivered=True) if self._begun not in (b"", b"{") else Reading(readable=False)
         delivered = bool(found.get("text") or found.get("segments"))

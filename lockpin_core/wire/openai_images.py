@@ -156,8 +156,14 @@ def _model(name: object) -> str:
 
 def _check_format(value: object) -> None:
     said = plain_word(value, "output_format")
-    if said is not None and fold(said) not in ("png", "jpeg", "webp"):
-        unpriced(f"output_format {shown_name(said)} ({_ANOTHER if said == 'svg' else _FRAMES})")
+    match None if said is None else fold(said):
+        case None | "png" | "jpeg" | "webp":
+            return
+        case "svg":
+            unpriced(f'output_format "svg" ({_ANOTHER})')
+        case "gif":
+            unpriced(f'output_format "gif" ({_FRAMES})')
+    unpriced("an output_format other than png, jpeg and webp")
 
 
 def _picture(size: object, quality: object) -> Picture:

@@ -119,6 +119,43 @@ def test_sound_with_a_second_format_has_no_bound():
     assert wav_tokens({"data": "x"}) is None
 
 
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return kind + struct.pack("<I", len(data)) + data
+
+
+def with_before(*chunks: bytes) -> bytes:
+    raw = wav(60)
+    return raw[:12] + b"".join(chunks) + raw[12:]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(b"JUNK", bytes(28))],
+        [chunk(b"bext", bytes(602)), chunk(b"iXML", b"<BWFXML/>\n"), chunk(b"LIST", b"INFO")],
+        [chunk(b"FLLR", b"")],
+    ],
+)
+def test_notes_may_stand_before_the_format_of_a_sound(chunks: list[bytes]):
+    size = sum(map(len, chunks))
+    assert wav_size(with_before(*chunks)) == (60 + -(-size // 32_000), 3 * 30 * 64)  # the notes count as sound too
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(b"data", bytes(28))],
+        [chunk(b"fact", bytes(4))],
+        [chunk(b"JUNK", bytes(27))],  # some readers skip a byte more
+        [chunk(b"JUNK", bytes(28))[:-2]],
+        [chunk(b"JUNK", b"fmt " + bytes(24))],
+        [b"JUNK\xff\xff\xff\x7f"],
+    ],
+)
+def test_a_format_that_two_readers_may_find_elsewhere_has_no_bound(chunks: list[bytes]):
+    assert wav_size(with_before(*chunks)) is None
+
+
 @pytest.mark.parametrize(
     ("raw", "seconds", "half_minutes"),
     [

@@ -154,6 +154,13 @@ def test_a_form_that_is_not_what_it_must_be_is_a_bad_request(told):
     assert refused.value.code == "bad_request"
 
 
+def test_no_value_of_a_form_is_repeated():
+    with pytest.raises(WireError) as refused:
+        hear(stream="SECRET")
+
+    assert str(refused.value) == "stream is another word; true or false is allowed"
+
+
 @pytest.mark.parametrize("told", [{"model": "m"}, {"file": MP3}])
 def test_a_form_without_a_model_or_a_file_is_a_bad_request(told):
     with pytest.raises(WireError) as refused:

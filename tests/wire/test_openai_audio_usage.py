@@ -1,12 +1,15 @@
 import json
 
 import pytest
+from forms import BOUNDARY, silence
+from forms import form as form_of
 
-from lockpin_core.call import Content, Doubt, Parsed, Reading
+from lockpin_core.call import Content, Doubt, Parsed, Reading, Request
 from lockpin_core.usage import Unit
 from lockpin_core.wire.openai_audio import OpenAISpeech, OpenAITranscriptions
 
 SPEECH, WIRE = OpenAISpeech(), OpenAITranscriptions()
+FORM = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
 TOKENS = {
     "type": "tokens",
     "input_tokens": 140,
@@ -89,6 +92,21 @@ def test_text_and_what_states_no_usage_is_read_and_not_complete(raw):
 @pytest.mark.parametrize("raw", [b"", b"  ", b'{"text": "Hel'])
 def test_nothing_and_half_a_body_cannot_be_read(raw):
     assert read(raw) == Reading(readable=False)
+
+
+@pytest.mark.parametrize("form", ["text", "srt", "vtt", "brand_new"])
+def test_a_text_that_looks_like_json_states_nothing(form):
+    """Somebody may have said so, or a prompt have brought it about."""
+    raw = json.dumps({"text": "", "usage": {"type": "duration", "seconds": 1}}).encode()
+
+    for reply_form, is_stated in ((form, False), ("json", True), ("verbose_json", True), ("diarized_json", True)):
+        told = {"model": "whisper-1", "file": silence(9), "response_format": reply_form}
+        parsed = WIRE.parse(Request("POST", "h", "/v1/audio/transcriptions", FORM, form_of(told)))
+        scanner = WIRE.scanner(streamed=False, asked=parsed)
+        scanner.feed(raw)
+        reading = scanner.result()
+        assert (reading.complete, bool(reading.portions)) == (is_stated, is_stated)
+        assert reading.terminal
 
 
 def test_the_last_event_of_a_transcription_states_its_usage():

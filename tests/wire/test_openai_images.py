@@ -120,7 +120,7 @@ def test_a_file_that_is_no_image_has_no_size(name: str):
     [
         ({"output_format": "svg"}, 'output_format "svg" (another model writes'),
         ({"output_format": "gif"}, 'output_format "gif" (each frame'),
-        ({"output_format": "tiff"}, 'output_format "tiff"'),
+        ({"output_format": "tiff"}, "an output_format other than png, jpeg and webp cannot be priced"),
         ({"svg": {"model": "gpt-6-sol"}}, '"svg" (another model writes'),
         ({"frame_count": 2}, '"frame_count" (each frame'),
         ({"model": None}, "leaves the model to the provider"),
@@ -134,6 +134,15 @@ def test_what_has_no_bound_is_refused_by_its_name(told, words):
 
     assert error.code == "unpriced_tool"
     assert words in str(error)
+
+
+@pytest.mark.parametrize("field", ["output_format", "n", "stream", "size[]", "quality", "model", "partial_images"])
+def test_no_value_of_a_form_is_repeated(field: str):
+    told = BASE | {field: "SECRET" * 60}
+    try:
+        parse_form(**told)
+    except WireError as error:
+        assert "SECRET" not in str(error)
 
 
 @pytest.mark.parametrize(
