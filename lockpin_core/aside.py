@@ -17,6 +17,7 @@ from dataclasses import dataclass
 ON_LOOP_BYTES = 16 * 1024  # at most 1 ms, however dense
 SWITCH_S = 0.0005  # Python's own 5 ms would let a thread keep the loop waiting for so long
 _ORDINARY_BYTES = 1 << 20
+LARGE_BYTES = _ORDINARY_BYTES + 1  # what a body counts as that may be very large
 _STEP_BYTES = 16 * 1024  # what the smallest step of long work counts as
 
 type Steps[T] = Generator[int, None, T]

@@ -102,7 +102,7 @@ class Drain:
             return
         # The last piece of a reply is handed over just after the call has ended for us.
         await asyncio.sleep(LINGER_S if waits and self._speaks_http2() else LOOK_S)
-        await _until(lambda: not self._bytes_left(), end_s)
+        await _until(lambda: not self._bytes_left() and not self._tap.is_booking, end_s)
 
     def _running(self) -> int:
         return sum(trip.is_running for trip in self._gate.trips.values())

@@ -17,18 +17,16 @@ from mitmproxy.connection import Client
 from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
+from lockpin_addons.overheard import PIECE_BYTES, Overheard
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.aside import beside_loop
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
-from lockpin_core.wire.anthropic_results import ResultsScanner
-from lockpin_core.wire.protocol import Scanner, Wire
+from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.scanners import BodyScanner
 
-PIECE_BYTES = 4 * 1024  # how much of a whole body is decoded at once: the decoder's bound is for one piece
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
-MAX_POLLED_BYTES = 16 << 20  # of a free reply that is read as it passes, where its scanner may keep all of it
 SETTLE_WAIT_S = 2  # a ledger that cannot be written does not keep the reply back: the hold stays, the safe side
 
 
@@ -62,6 +60,11 @@ class Tap:
         self.trips = trips
         self._bookings: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_booking(self) -> bool:
+        """Say whether what a free reply stated of an earlier call is still being read or booked."""
+        return bool(self._bookings)
+
     @guard.sealed(_settle_as_held)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         """Let everything stream that need not carry cost headers; put the scanner onto metered streams."""
@@ -93,8 +96,8 @@ class Tap:
     def _listen(self, trip: Trip, response: http.Response, polled: Polled) -> None:
         """Read a free reply as it passes: it may state what an earlier call used."""
         is_stream = _is_stream(response, polled.wire)
-        trip.scanner = polled.wire.scanner(streamed=is_stream)
-        trip.decoder = ReplyDecoder(response.headers.get("content-encoding"))
+        decoder = ReplyDecoder(response.headers.get("content-encoding"))
+        trip.overheard = Overheard(polled.wire.scanner(streamed=is_stream), decoder)
         response.stream = self._callable(trip)
 
     def _callable(self, trip: Trip) -> Callable[[bytes], bytes | list[bytes]]:
@@ -118,8 +121,8 @@ class Tap:
             self._true_up(trip)
             self._settle_early(trip)
             trip.scanned_bytes += len(data)
-            is_kept = trip.polled is not None and not isinstance(trip.scanner, ResultsScanner)
-            trip.scan_failed = is_kept and trip.scanned_bytes > MAX_POLLED_BYTES
+        elif trip.overheard is not None and not trip.scan_failed:
+            trip.overheard.take(data)
         return trip.usage_filter.feed(data) if trip.usage_filter is not None else data
 
     def _settle_early(self, trip: Trip) -> None:
@@ -164,16 +167,17 @@ class Tap:
 
     def _settle_polled(self, trip: Trip, polled: Polled) -> None:
         """Book what a free reply stated of an earlier call. Nobody waits for it; a poll that fails is made again."""
-        if trip.scanner is None or trip.scan_failed or (trip.decoder is not None and trip.decoder.broken):
+        if trip.overheard is None or trip.scan_failed:
             return
-        booking = self._book_polled(trip, polled, trip.scanner)
+        booking = self._book_polled(trip, polled, trip.overheard)
         task = asyncio.get_running_loop().create_task(guard.never_fail(booking, "an earlier call was settled"))
         self._bookings.add(task)
         task.add_done_callback(self._bookings.discard)
 
-    async def _book_polled(self, trip: Trip, polled: Polled, scanner: Scanner) -> None:
-        reading = await beside_loop(trip.scanned_bytes, scanner.result)
-        await trip.terms.engine.settle_polled(polled, reading)
+    async def _book_polled(self, trip: Trip, polled: Polled, overheard: Overheard) -> None:
+        reading = await overheard.reading()
+        if reading is not None:
+            await trip.terms.engine.settle_polled(polled, reading)
 
     async def _settle_reply(self, flow: http.HTTPFlow, trip: Trip, response: http.Response) -> None:
         assert trip.admitted is not None

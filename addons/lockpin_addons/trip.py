@@ -10,6 +10,7 @@ from mitmproxy import http
 
 from lockpin_addons import guard
 from lockpin_addons.decode import ReplyDecoder
+from lockpin_addons.overheard import Overheard
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
 from lockpin_core.call import Reading
@@ -48,6 +49,7 @@ class Trip:
     scan_failed: bool = False
     settled: bool = False
     polled: Polled | None = None  # a free call whose reply may state what an earlier call used
+    overheard: Overheard | None = None  # that reply
     true_up_tries: int = 8  # how many more pieces of the reply are looked at for what they state of the prompt
     scanned_bytes: int = 0
     counting: asyncio.Task[None] | None = None  # counts the prompt again while the call runs

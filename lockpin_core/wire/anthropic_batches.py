@@ -9,6 +9,7 @@ request types of its SDK, read 2026-11.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,12 @@ class AnthropicBatches(Wire):
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for the reply to a batch, or, where `asked` is not known, for the results of one."""
         return ResultsScanner() if asked is None else BodyScanner(asked, _read)
+
+    def same_call(self, request: Request) -> bytes:
+        """Give a digest of the body as it is: Lockpin sets no limit in it, and it may be too long to be read again."""
+        found = hashlib.sha256(f"{request.method} {request.host} {request.path}\n".encode())
+        found.update(request.body)
+        return found.digest()
 
     def polled_id(self, path: str) -> str | None:
         """Give the batch whose results a path stands for, in the form in which the path was judged."""

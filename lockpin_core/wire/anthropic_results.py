@@ -63,6 +63,7 @@ class ResultsScanner:
     """Reads the results of a batch as they pass."""
 
     __slots__ = ("_found", "_line", "_skipping")
+    reads_any_length = True
 
     def __init__(self) -> None:
         self._found, self._line = _Results(), bytearray()  # the unfinished line

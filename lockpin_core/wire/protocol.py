@@ -31,6 +31,14 @@ class EndingScanner(Scanner, Protocol):
     def has_ended(self) -> bool: ...
 
 
+@runtime_checkable
+class ListScanner(Scanner, Protocol):
+    """A scanner of a list of any length, of which it keeps what was stated and one line."""
+
+    @property
+    def reads_any_length(self) -> bool: ...
+
+
 class UsageFilter(Protocol):
     """Takes out of a passing stream the usage chunk that Lockpin asked for; everything else passes unchanged."""
 

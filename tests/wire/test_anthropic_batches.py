@@ -198,6 +198,13 @@ def test_a_refusal_says_which_request_it_is_about_and_nothing_of_what_it_says(fa
     assert "secret" not in words or "field" in words
 
 
+def test_it_is_the_same_call_where_its_body_is_the_same():
+    first = WIRE.same_call(request({"requests": [one()]}))
+
+    assert WIRE.same_call(request({"requests": [one()]}, x_other="h")) == first
+    assert WIRE.same_call(request({"requests": [one(max_tokens=51)]})) != first
+
+
 def test_names_of_requests_are_summed_in_any_order():
     first, second = parse(one("a"), one("é")).batch
 

@@ -6,6 +6,7 @@ import pytest
 from lockpin_core.call import Reading, Terms
 from lockpin_core.usage import Unit, add
 from lockpin_core.wire.anthropic_results import MAX_LINE_BYTES, ResultsScanner
+from lockpin_core.wire.protocol import ListScanner
 
 SAMPLE = (Path(__file__).parents[1] / "data/anthropic_batches/anthropic_batch_results.jsonl").read_bytes()
 SPLIT = {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}
@@ -157,6 +158,10 @@ def test_lists_of_the_same_names_have_one_sum_and_others_another():
 def test_a_name_that_comes_twice_leaves_all_of_it_unknown():
     assert not read(succeeded("a"), succeeded("a"), b"").complete
     assert not read(succeeded("a"), succeeded("a")).complete
+
+
+def test_it_says_that_it_reads_lists_of_any_length():
+    assert isinstance(ResultsScanner(), ListScanner) and ResultsScanner().reads_any_length
 
 
 def test_nothing_is_no_list():
