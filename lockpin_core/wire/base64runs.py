@@ -9,9 +9,10 @@ import re
 
 KEPT = 256  # bytes of a row; no name, count or id is longer
 
-_RUN = re.compile(rb"[A-Za-z0-9+/=_-]{%d,}" % (KEPT + 1))
-_FIRST = re.compile(rb"[A-Za-z0-9+/=_-]*")
-_LAST = re.compile(rb"[A-Za-z0-9+/=_-]{0,%d}\Z" % KEPT)
+# Looked for only where a row begins: else each byte of a row that is a little too short would be tried anew.
+_RUN = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{%d,}+" % (KEPT + 1))
+_FIRST = re.compile(rb"[A-Za-z0-9+/=_-]*+")
+_LAST = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{0,%d}+\Z" % KEPT)
 
 
 class Base64Runs:

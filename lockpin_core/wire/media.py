@@ -36,9 +36,9 @@ def image_in(data: object, detail: object = "") -> Image:
     return _image(_decoded(data), detail if type(detail) is str else "")
 
 
-def image_of(data: bytes) -> Image:
+def image_of(data: bytes | memoryview) -> Image:
     """Read the size of an image that is a file."""
-    return _image(data[:_HEAD], "")
+    return _image(bytes(data[:_HEAD]), "")
 
 
 def _image(head: bytes, asked: str) -> Image:
@@ -58,9 +58,9 @@ def wav_tokens(data: object) -> int | None:
     return _sound_tokens(len(data) * 3 // 4, rate)  # what the header says of the length counts for nothing
 
 
-def wav_size(data: bytes) -> tuple[int, int] | None:
+def wav_size(data: bytes | memoryview) -> tuple[int, int] | None:
     """Bound the seconds and the tokens of uncompressed sound that is a file, likewise; None: it has no bound."""
-    rate, size = _bytes_per_s(data[:_HEAD]), max(0, len(data) - _WAV_HEAD)
+    rate, size = _bytes_per_s(bytes(data[:_HEAD])), max(0, len(data) - _WAV_HEAD)
     return None if rate is None else (-(-size // rate), _sound_tokens(size, rate))
 
 

@@ -149,6 +149,8 @@ def _means(wire: str, key: str, item: object) -> bool:
             return bool(item)  # a list of none explains none
         case "request":
             return wire == "code_assist"
+        case "toolConfig":
+            return wire == "bedrock_converse"
         case "requests":
             return wire in ("anthropic_batches", "gemini_embed")
         case "service_tier" | "serviceTier":

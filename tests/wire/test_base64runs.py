@@ -1,5 +1,6 @@
 import base64
 import json
+import timeit
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,14 @@ def test_nothing_is_taken_out_of_what_is_no_row():
     text = ("words, and numbers: 1,234.5 \n" * 100).encode()
 
     assert kept(text) == text
+
+
+def test_rows_that_are_a_little_too_short_take_no_longer_than_others():
+    def seconds(row: int) -> float:
+        chunk = (b"A" * row + b" ") * (65_536 // (row + 1))
+        return min(timeit.repeat(lambda: kept(chunk), number=1, repeat=7))
+
+    assert seconds(KEPT - 1) < 4 * seconds(15)
 
 
 pieces = st.lists(

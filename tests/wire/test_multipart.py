@@ -2,6 +2,7 @@
 
 import email
 import io
+import tracemalloc
 
 import pytest
 from forms import BOUNDARY, form
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from werkzeug.formparser import MultiPartParser
 
 from lockpin_core.errors import WireError
-from lockpin_core.wire.multipart import File, Form, is_form, read_form
+from lockpin_core.wire.multipart import PIECE, File, Form, is_form, read_form
 
 KIND = f"multipart/form-data; boundary={BOUNDARY}"
 SOUND = {"name": "a.wav", "type": "audio/WAV", "data": "RIFF\r\n\r\n--b0"}
@@ -85,7 +86,22 @@ NAMED = 'Content-Disposition: form-data; name="a"'
         (part(NAMED, f"x\r\n--{BOUNDARY}x\r\n"), "right after its boundary"),
         (part(f"{NAMED}\r\n--{BOUNDARY}: x"), "boundary in it|right after|cannot be read"),
         (part("Content-Type: text/plain"), "does not say its name"),
-        (part('Content-Disposition: form-data; name=a'), "does not say its name"),
+        (part("Content-Disposition: form-data; name=a b"), "does not say its name"),
+        (part("Content-Disposition: form-data; name=a[]"), "does not say its name"),
+        (part("Content-Disposition: form-data; name="), "does not say its name"),
+        (part("Content-Disposition: form-data; name=a; name=b"), "does not say its name"),
+        (part("Content-Disposition: form-data; name=a; filename*=utf-8''a.wav"), "does not say its name"),
+        (part(f"{NAMED}; filename=a.wav; filename*=utf-8''b.wav"), "does not say its name"),
+        (part(f"{NAMED}; filename=a.wav; filename*=utf-8'de'a.wav"), "does not say its name"),
+        (part(f"{NAMED}; filename=a.wav; filename*=utf-16''a.wav"), "does not say its name"),
+        (part(f"{NAMED}; filename*=utf-8''a.wav; filename=a.wav"), "does not say its name"),
+        (part(f"{NAMED}; filename=\"é.wav\"; filename*=utf-8''%C3%A9.wav"), "does not say its name"),
+        (part(f'{NAMED}; filename="=?utf-8?B?w6kud2F2?="; filename*=utf-8\'\'%C3%A9.wav'), "does not say its name"),
+        (part(f"{NAMED}\r\nContent-Transfer-Encoding: quoted-printable"), "other than binary and 8bit"),
+        (part(f"{NAMED}\r\nContent-Type: text/plain; charset=ISO-8859-1", "é"), "is not plain ASCII"),
+        (part(f"{NAMED}\r\nContent-Type: text/plain; charset=us-ascii", "é"), "is not plain ASCII"),
+        (part(f"{NAMED}\r\nContent-Type: text/plain; charset=utf-7"), "content-type with parameters"),
+        (part(f"{NAMED}\r\nContent-Type: text/plain; charset=utf-8; format=flowed"), "content-type with parameters"),
         (part('Content-Disposition: attachment; name="a"'), "does not say its name"),
         (part('Content-Disposition: form-data; name="a"; name="b"'), "does not say its name"),
         (part('Content-Disposition: form-data; name="a\\"b"'), "does not say its name"),
@@ -93,7 +109,8 @@ NAMED = 'Content-Disposition: form-data; name="a"'
         (part(f"{NAMED}; filename*=UTF-8''a.wav"), "does not say its name"),
         (part(f"{NAMED}\r\n{NAMED}"), "cannot be read, or one twice"),
         (part(f"{NAMED}\r\n x: y"), "cannot be read, or one twice"),
-        (part(f"{NAMED}\r\nContent-Transfer-Encoding: base64"), '"content-transfer-encoding", which is not read'),
+        (part(f"{NAMED}\r\nContent-Transfer-Encoding: base64"), "other than binary and 8bit"),
+        (part(f"{NAMED}\r\nX-Note: y"), '"x-note", which is not read'),
         (part(f"{NAMED}\r\nContent-Type: text/plain; charset=utf-16"), "content-type with parameters"),
         (part(f"{NAMED}\r\nContent-Type: multipart/mixed"), "parts of its own"),
         (part(f"{NAMED}\r\nContent-Type: audio/wav"), "is no plain text"),
@@ -112,6 +129,100 @@ def test_what_two_readers_may_read_differently_is_refused(body: bytes, words: st
     assert refused.value.code == "bad_request"
 
 
+SAID = 'Content-Disposition: form-data; name="model"'
+SOUND_HEAD = "Content-Disposition: form-data; name=file; filename={}; filename*=utf-8''{}"
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        # .NET's MultipartFormDataContent
+        (
+            "Content-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data; name=model",
+            SOUND_HEAD.format("a.wav", "a.wav"),
+        ),
+        (SAID, SOUND_HEAD.format('"my a.wav"', "my%20a.wav")),
+        (f"{SAID}\r\nContent-Transfer-Encoding: binary", "Content-Disposition: form-data; name=file; filename=a.wav"),
+        (
+            f"{SAID}\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: 8bit",
+            SOUND_HEAD.format("a.wav", "a.wav") + "\r\nContent-Transfer-Encoding: Binary",
+        ),
+        (f"{SAID}\r\nContent-Type: text/plain; charset=ISO-8859-1", SOUND_HEAD.format("a.wav", "a.wav")),
+        (f'{SAID}\r\nContent-Type: text/plain;charset="us-ascii"', SOUND_HEAD.format("a.wav", "a.wav")),
+    ],
+)
+def test_what_real_clients_write_is_read_as_others_read_it(heads: tuple[str, str]):
+    body = b"".join(part(head, data)[:-14] for head, data in zip(heads, ("whisper-1", "RIFF\r\n\r\n"), strict=True))
+    body += f"--{BOUNDARY}--\r\n".encode()
+
+    found = read_form(body, KIND)
+
+    assert found.texts == {"model": ("whisper-1",)} == by_python(body).texts == by_werkzeug(body).texts
+    (file,) = found.files["file"]
+    for (other,) in (by_werkzeug(body).files["file"], by_python(body).files["file"]):
+        assert (file.name, bytes(file.data)) == (other.name, other.data)
+
+
+@pytest.mark.parametrize("place", [-1, 0, 1, 3, 9, 11])
+@pytest.mark.parametrize("mark", ["\r\n--b0undary", "\n--b0undary", "\r--b0undary"])
+def test_a_boundary_is_found_wherever_it_stands_among_the_pieces_of_a_large_form(place: int, mark: str):
+    """The last byte of the mark is the first of a piece, or the first its last, or it lies between."""
+    before = len(part(NAMED, "")) - len(part("", "")) + len(f"--{BOUNDARY}\r\n\r\n\r\n")
+    data = "x" * (2 * PIECE - before - place)
+    body = part(NAMED, data + mark + '\r\nContent-Disposition: form-data; name="b"\r\n\r\ny')
+
+    if mark.startswith("\r\n"):
+        assert read_form(body, KIND).texts == {"a": (data,), "b": ("y",)}
+    else:
+        with pytest.raises(WireError, match="boundary in it"):
+            read_form(body, KIND)
+
+
+def test_a_text_of_several_pieces_is_whole():
+    text = "é" + "x" * (PIECE - 2) + "é" * PIECE  # one letter lies on both sides of a cut
+
+    assert read_form(part(NAMED, text), KIND).texts == {"a": (text,)}
+
+
+def test_a_large_file_is_not_copied():
+    body = form({"file": SOUND | {"data": "x" * (1 << 20)}})
+    tracemalloc.start()
+    try:
+        read_form(body, KIND)
+        assert tracemalloc.get_traced_memory()[1] < PIECE
+    finally:
+        tracemalloc.stop()
+
+
+class Watched(bytes):
+    """A body that notes over how many bytes a search may run."""
+
+    longest = 0
+
+    def find(self, sub: bytes, start: int = 0, end: int | None = None) -> int:
+        stop = len(self) if end is None else min(end, len(self))
+        self.longest = max(self.longest, stop - start)
+        return super().find(sub, start, stop)
+
+
+def test_no_search_runs_over_more_than_a_piece():
+    body = Watched(form({"file": SOUND | {"data": "\r\n--b0undar" * 90_000}, "model": "x"}))
+
+    assert read_form(body, KIND).texts == {"model": ("x",)}
+    assert 0 < body.longest < PIECE + 20
+
+
+def test_a_form_of_very_many_parts_is_not_read_to_its_end():
+    body = b"--b0undary" + b"\r\n--b0undary" * 400_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="501 parts or more"):
+            read_form(body, KIND)
+        assert tracemalloc.get_traced_memory()[1] < PIECE
+    finally:
+        tracemalloc.stop()
+
+
 def test_only_a_form_is_one():
     assert is_form(KIND)
     assert is_form(" Multipart/related")
@@ -124,7 +235,7 @@ def by_werkzeug(body: bytes) -> Form:
     return Form(
         {name: tuple(items) for name, items in texts.lists()},
         {
-            name: tuple(File(one.filename, one.content_type.lower(), one.stream.read()) for one in items)
+            name: tuple(File(one.filename, (one.content_type or "").lower(), one.stream.read()) for one in items)
             for name, items in files.lists()
         },
     )
@@ -144,7 +255,8 @@ def by_python(body: bytes) -> Form:
 
 BITS = st.sampled_from(
     [b"--", b"\r\n", b"\n", b"\r", b"b0undary", b"--b0undary", b"\r\n--b0undary", b"; ", b'name="a"', b'"', b"x", b"\\",
-     b"Content-Disposition: form-data; ", b"Content-Type: text/plain", b"filename=", b"\r\n\r\n"]
+     b"Content-Disposition: form-data; ", b"Content-Type: text/plain", b"filename=", b"\r\n\r\n",
+     b"name=a", b"filename=a.wav", b"; filename*=utf-8''a.wav", b"Content-Transfer-Encoding: 8bit\r\n", b"; charset=ISO-8859-1"]
 )  # fmt: skip
 TREES = st.dictionaries(
     st.sampled_from(["model", "n", "file", "a b"]),
