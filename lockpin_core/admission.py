@@ -30,6 +30,7 @@ from lockpin_core.sizing.bound import (
     missing_bound,
     output_times,
     together,
+    with_images_bounded,
 )
 from lockpin_core.usage import PIECE_UNITS, Unit, Usage
 from lockpin_core.wire.protocol import Wire
@@ -290,6 +291,8 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
     if parsed.batch:
         return Priced(incoming, wire, parsed, model, prices, at)
     parsed = _billed_by(parsed, model)
+    if parsed.content.images:
+        parsed = replace(parsed, content=with_images_bounded(parsed.content, model))
     if provider.output_beside_limit:
         parsed = thinking_beside(parsed, provider, model)
     if wire.links and parsed.content.images:
@@ -357,7 +360,9 @@ def _also(base: Priced, also: Also) -> tuple[str, Quote]:
     parsed = replace(
         base.parsed,
         model=also.model,
-        content=replace(content, extra_tokens=content.extra_tokens + also.extra_prompt, hidden=hidden),
+        content=replace(
+            content, extra_tokens=content.extra_tokens + also.extra_prompt, hidden=hidden, images_most=None
+        ),
         terms=terms if also.speed is None else replace(terms, speed=also.speed),
         output_limit=also.output_limit,
         choices=1,

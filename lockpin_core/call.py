@@ -70,6 +70,8 @@ class Content:
     extra_tokens: int = 0  # fixed allowances: hidden prompts of client-side tools that the provider defines
     hidden: str | None = None  # why the body does not show the whole prompt ("file_id"); the context window bounds it
     counted: int | None = None  # tokens of the whole prompt as something better than bytes has counted them
+    images_times: int = 1  # how often each of the images is read
+    images_most: int | None = None  # tokens of them all, where that was worked out: then nobody looks at each again
     prompts: int = 1  # separate prompts of one request, each of which may fill the context window
 
 

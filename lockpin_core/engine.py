@@ -53,6 +53,7 @@ from lockpin_core.wire.protocol import Wire
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
+_FEW_IMAGES = 64  # of a request, which are counted at once
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
 # Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
 _BEHIND = re.compile(r";|%3b|%3f|(?:key|token|secret)(?:=|%3d)", re.IGNORECASE)
@@ -168,7 +169,11 @@ class Engine(Settler):
     async def _price(self, incoming: Incoming, wire: Wire, parsed: Parsed) -> Priced:
         pricing = priced_in_steps(incoming, wire, parsed, self._prices, self._clock())
         try:
-            found = await in_turns(len(incoming.body), pricing) if parsed.batch else at_once(pricing)
+            if parsed.batch:
+                found = await in_turns(len(incoming.body), pricing)
+            else:  # each image has a bound of its own
+                size = len(incoming.body) if len(parsed.content.images) > _FEW_IMAGES else 0
+                found = await beside_loop(size, partial(at_once, pricing))
         except Refused as fault:
             if fault.code == "unknown_model" and not fault.words:
                 words = self._unknown(fault.model or "", incoming.provider.name)
@@ -276,7 +281,7 @@ class Engine(Settler):
         fits: dict[str, object] = {}
         priced, call = found.priced, found.call
         most = priced.largest_output(call.output_limit or 0, room(short.standings))
-        if most >= max(1, priced.wire.min_output) and most < (call.output_limit or 0):
+        if priced.wire.has_limit and most >= max(1, priced.wire.min_output) and most < (call.output_limit or 0):
             fits["max_output_tokens"] = most
         tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
         words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)

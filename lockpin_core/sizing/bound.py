@@ -144,13 +144,26 @@ def bound_beside_chain(content: Content, endless: ModelFacts) -> int | None:
 
 def images_bound(content: Content, model: ModelFacts) -> int | None:
     """Bound the tokens of a prompt's images; None where one of them has no bound."""
+    if content.images_most is not None:
+        return content.images_most
     total = 0
     for image in content.images:
         tokens = image_tokens(image, model.image_rule, model.image_tokens)
         if tokens is None:
             return None
         total += tokens
-    return total
+    return total * content.images_times
+
+
+def with_images_bounded(content: Content, model: ModelFacts) -> Content:
+    """Note the bound of a prompt's images for this model; where one has none, put it first. There may be very many."""
+    most = images_bound(content, model)
+    if most is not None or len(content.images) < 2:
+        return replace(content, images_most=most)
+    endless = next(
+        image for image in content.images if image_tokens(image, model.image_rule, model.image_tokens) is None
+    )
+    return replace(content, images=(endless, *content.images))
 
 
 def output_bound(model: ModelFacts, limit: int | None) -> int | None:

@@ -42,6 +42,7 @@ FORM = frozenset({"file", *_READ, *_PLAIN, _REFERENCES})
 class _Audio(Wire):
     """What both formats have in common: nothing in a body is ever changed."""
 
+    has_limit = False
     min_output = 1
     cut_rule = "hold"
 

@@ -26,6 +26,7 @@ from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.tally import Tally, Unknown, each, fold, shape, unpriced
 
 MAX_PICTURES = 10  # what the provider accepts as `n`
+MAX_IMAGES = 16  # what it accepts of images to edit
 _MAX_PARTIAL = 100
 _PARTIAL_TOKENS = 100  # of output for each picture that is sent on the way, says the guide
 _BESIDE_IMAGE = 200  # tokens of text that come with an image: up to 41 were billed, and nobody says how many
@@ -42,16 +43,29 @@ def _take_image(value: object, tally: Tally) -> None:
     _add_image(image_at(value.get("image_url") if isinstance(value, dict) else None), tally)
 
 
+def _take_images(value: object, tally: Tally) -> None:
+    """Count the images to edit, of which no provider takes more."""
+    if isinstance(value, list):
+        _check_images(len(value))
+    _EACH_IMAGE(value, tally)
+
+
+def _check_images(count: int) -> None:
+    if count > MAX_IMAGES:
+        raise WireError(f"the request has {count} images to edit; at most {MAX_IMAGES} are allowed")
+
+
 def _add_image(image: Image, tally: Tally) -> None:
     tally.images.append(image)
     tally.extra_tokens += _BESIDE_IMAGE
 
 
+_EACH_IMAGE = each(_take_image, "images")
 _ANOTHER = "another model writes what is drawn, and no limit of the request bounds that"
 _FRAMES = "each frame is drawn by itself, and nobody states what that takes"
 REQUEST = shape(
     "the request",
-    rules={"images": each(_take_image, "images"), "mask": _take_image},
+    rules={"images": _take_images, "mask": _take_image},
     uncounted="model prompt n size quality partial_images stream background complexity input_fidelity moderation "
     "output_compression output_format response_format safety_identifier style user",
     refused={"svg": _ANOTHER, "frame_count": _FRAMES, "frame_duration_ms": _FRAMES},
@@ -63,6 +77,7 @@ class OpenAIImages(Wire):
     """`POST /v1/images/generations` and `/v1/images/edits`."""
 
     name = "openai_images"
+    has_limit = False
     min_output = 1
     cut_rule = "hold"
     reads_headers = frozenset({"content-type"})
@@ -129,6 +144,7 @@ def _members(form: Form, tally: Tally) -> dict[str, object]:
     for name, files in form.files.items():
         if name not in _FILES:
             raise WireError(f"the file {shown_name(name)} is not known, so its cost cannot be bounded", "unpriced_tool")
+        _check_images(len(files))
         for file in files:
             _add_image(image_of(file.data), tally)
     members: dict[str, object] = {}
@@ -187,7 +203,7 @@ def _times(content: Content, pictures: int) -> Content:
         nfc_bytes=content.nfc_bytes * pictures,
         strings=content.strings * pictures,
         messages=pictures,
-        images=content.images * pictures,
+        images_times=pictures,
         extra_tokens=content.extra_tokens * pictures,
         prompts=pictures,
     )

@@ -142,6 +142,7 @@ class OpenAICompact(OpenAIResponses):
     """
 
     name = "openai_compact"
+    has_limit = False
     min_output = 1
     links = False
 

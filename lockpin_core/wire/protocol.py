@@ -69,6 +69,7 @@ class Wire(Protocol):
     links: ClassVar[bool] = False  # a later call may name its replies by their id: for what they hold, or for usage
     omits_history: ClassVar[bool] = False  # usage may leave out what a conversation that the provider keeps brings in
     held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
+    has_limit: ClassVar[bool] = True  # a request can say how much output it may have
     lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 
     @property

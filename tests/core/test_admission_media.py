@@ -4,16 +4,18 @@ import json
 from dataclasses import replace
 
 import pytest
-from desks import NOW, PROVIDERS
+from desks import NOW, PROVIDERS, Desk, config
 from forms import MP3, sent, silence
 
 from lockpin_core.admission import Incoming, Priced, Refused, priced
 from lockpin_core.call import Charge, Ending, Outcome, Payers, Reading
 from lockpin_core.config import Config
+from lockpin_core.engine import Answered
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.providers import Metered
 from lockpin_core.settlement import settle
+from lockpin_core.settler import Admitted
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 
@@ -172,3 +174,27 @@ def test_pieces_of_a_model_that_bills_tokens_are_forgotten():
 
     assert found.parsed.fees == {}
     assert replace(found.parsed, fees={}) == found.parsed
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/audio/transcriptions", SOUND | {"model": "gpt-4o-transcribe"}),
+        ("/v1/images/generations", PICTURE),
+        ("/v1/audio/speech", SPEECH),
+        ("/v1/responses/compact", {"model": "gpt-6.1-sol", "input": "x"}),
+    ],
+)
+def test_a_request_that_can_have_no_output_limit_is_not_told_of_one(path: str, told: dict):
+    desk = Desk(config("0.00000001", pricing={}))
+    route = desk.incoming(told).provider.route("POST", path)
+    assert isinstance(route, Metered)
+    raw, headers = sent(route.wire, told)
+
+    decision = desk.ask(raw, path=path, headers=headers)
+
+    assert isinstance(decision, Answered)
+    assert decision.code == "budget_exceeded"
+    assert "fits" not in json.loads(decision.reply.body)["lockpin"]
+    room = Desk(config("0.03", pricing={})).ask(raw, path=path, headers=headers)
+    assert isinstance(room, Admitted) or "fits" not in json.loads(room.reply.body)["lockpin"]

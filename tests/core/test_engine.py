@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -538,3 +539,33 @@ def test_a_call_is_one_price_instant_and_one_set_of_rates():
     assert (call.rates["input"], call.rates["output"]) == ("1", "5")
     assert (call.provider, call.host, call.wire, call.model) == ("openai", "api.openai.com", "openai_chat", "ink")
     assert (call.client, call.payers.task, call.streamed) == ("test/1", "t", False)
+
+
+class Watched:
+    """Prices that note in which thread they are asked for."""
+
+    def __init__(self, prices) -> None:
+        self._prices, self.threads = prices, set()
+
+    def find(self, *asked):
+        self.threads.add(threading.get_ident())
+        return self._prices.find(*asked)
+
+    def __getattr__(self, name):
+        return getattr(self._prices, name)
+
+
+@pytest.mark.parametrize(("images", "is_beside"), [(3, False), (3000, True)])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_very_many_images_are_bounded_beside_the_loop(path: str, images: int, is_beside: bool):
+    desk = Desk(config("1000000"))
+    watched = desk.engine._prices = Watched(desk.prices)
+    if path == "/v1/responses":
+        shown = {"type": "input_image", "image_url": "data:,"}
+        told = {"model": "pen", "max_output_tokens": 9, "input": [{"role": "user", "content": [shown] * images}]}
+    else:
+        shown = {"type": "image_url", "image_url": {"url": "data:,"}}
+        told = body(limit=9) | {"messages": [{"role": "user", "content": [shown] * images}]}
+
+    assert isinstance(desk.ask(told, path=path), Admitted)
+    assert (watched.threads == {threading.get_ident()}) is not is_beside

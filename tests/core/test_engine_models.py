@@ -88,3 +88,21 @@ def test_a_limit_of_the_model_that_is_asked_counts_what_runs_in_its_place():
 
     assert isinstance(decision, Admitted)
     assert [standing.budget.name for standing in decision.held.standings] == ["task", "some"]
+
+
+def test_the_images_of_another_model_are_bounded_by_its_own_rule():
+    """What is worked out for the model that is named says nothing of one that may run in its place."""
+    told = message("plain")
+    told["messages"][0]["content"] = [{"type": "image", "source": {"type": "url", "url": "https://a/b"}}] * 3
+    facts = {**FACTS, "input": "1", "output": "0"}
+    pricing = {"plain": {**facts, "image_tokens": "10"}, "sharp": {**facts, "image_tokens": "5000"}}
+
+    def held(*fallbacks):
+        desk = Desk(config(pricing=pricing, daily_usd=None))
+        decision = desk.ask(
+            told | {"fallbacks": message("plain", *fallbacks).get("fallbacks", [])}, provider="anthropic"
+        )
+        assert isinstance(decision, Admitted), decision
+        return decision.held.call.quote.tokens
+
+    assert held("sharp") - held() > 3 * 5000

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pytest
@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from lockpin_core.call import Ceiling, Content, Image, Parsed, Quote
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
-from lockpin_core.sizing.bound import UNSEEN_CHAIN, bound_beside_chain, ceiling, output_bound, prompt_bound, together
+from lockpin_core.sizing.bound import (
+    UNSEEN_CHAIN,
+    bound_beside_chain,
+    ceiling,
+    images_bound,
+    output_bound,
+    prompt_bound,
+    together,
+    with_images_bounded,
+)
 from lockpin_core.usage import Unit
 
 
@@ -65,6 +74,33 @@ def test_an_image_of_a_known_size_takes_what_its_models_rule_says():
 def test_hidden_input_fills_the_window():
     assert prompt_bound(content(hidden="file_id"), Facts()) == 1_000_000
     assert prompt_bound(content(hidden="file_id"), Facts(context_tokens=None)) is None
+
+
+def test_images_that_are_read_several_times_count_as_often():
+    assert prompt_bound(content(images=(Image(), Image()), images_times=3), Facts()) == 1_530 + 3 * 2 * 1_445
+
+
+class Untouchable(tuple):
+    def __iter__(self):
+        raise AssertionError("walked over again")
+
+
+def test_the_bound_of_very_many_images_is_worked_out_once():
+    facts = Facts(image_rule=Rule("openai_tiles", {"base": Decimal(85), "tile": Decimal(170)}))
+    seen = with_images_bounded(content(images=(Image(1024, 1024), Image()), images_times=2), facts)
+
+    again = replace(seen, images=Untouchable(seen.images))
+    assert images_bound(again, facts) == 2 * (85 + 4 * 170 + 1_445)
+    assert prompt_bound(again, facts) == 1_530 + 2 * (85 + 4 * 170 + 1_445)
+
+
+def test_of_very_many_images_the_one_without_a_bound_is_the_first_to_be_seen():
+    facts = Facts(image_tokens=None, image_rule=Rule("openai_tiles", {"base": Decimal(85), "tile": Decimal(170)}))
+    seen = with_images_bounded(content(images=(*(Image(9, 9),) * 50, Image())), facts)
+
+    assert seen.images[0] == Image()
+    assert images_bound(seen, facts) is None
+    assert with_images_bounded(content(images=(Image(),)), facts).images == (Image(),)
 
 
 def test_images_without_a_known_ceiling_fill_the_window():

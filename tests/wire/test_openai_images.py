@@ -106,8 +106,24 @@ def test_the_images_of_a_form_are_its_files():
 
     parsed = WIRE.parse(Request("POST", "h", "/v1/images/edits", FORM, body))
 
-    assert parsed.content.images == (Image(300, 200), Image(300, 200))
+    assert (parsed.content.images, parsed.content.images_times) == ((Image(300, 200),), 2)
     assert parsed.content.text_bytes == 2 * len("a cat")
+
+
+def test_no_more_images_are_read_than_the_provider_takes():
+    small, url = png(1, 1), "data:image/png;base64," + base64.b64encode(png(1, 1)).decode()
+    several = file_of(small).replace(b'"image"', b'"image[]"')
+    edit = ("POST", "h", "/v1/images/edits", FORM)
+
+    assert len(parse(images=[{"image_url": url}] * 16, mask={"image_url": url}, n=10).content.images) == 17
+    assert len(WIRE.parse(Request(*edit, several * 16 + form(BASE | {"n": 10}))).content.images) == 16
+    for ask in (
+        lambda: parse(images=[{"image_url": url}] * 17),
+        lambda: WIRE.parse(Request(*edit, several * 17 + form(BASE))),
+    ):
+        with pytest.raises(WireError, match="17 images to edit; at most 16 are allowed") as error:
+            ask()
+        assert error.value.code == "bad_request"
 
 
 @pytest.mark.parametrize("name", ["image[]", "mask", "markup"])
