@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path, is_plain_path
+from lockpin_core.admission_chain import brought_in, left_out
 from lockpin_core.admission_thinking import thinking_beside
 from lockpin_core.aside import Steps, at_once
 from lockpin_core.budgets import Standing
@@ -23,7 +24,6 @@ from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitti
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import (
-    bound_beside_chain,
     ceiling,
     fixed_output,
     images_bound,
@@ -67,7 +67,6 @@ class Incoming:
         return account_of(self.headers, self.key_query(), self.path)
 
 
-_BEYOND_WINDOW = 2**40  # tokens of a conversation of which nobody knows how many it has
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
 _SIGNED = "aws4-"  # how every version of AWS's signature begins: it covers the body too
 
@@ -299,9 +298,9 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
         images = images_bound(parsed.content, model)
         parsed = replace(parsed, chain_images=images or 0, hides_images=parsed.hides_images or images is None)
     if wire.omits_history:
-        rest = bound_beside_chain(parsed.content, replace(model, context_tokens=None))
-        kept = parsed.content.extra_tokens or _BEYOND_WINDOW  # of such a format nothing else is in there
-        parsed = replace(parsed, chain_rest=rest, left_out=0 if parsed.chain is None else kept)
+        parsed = left_out(parsed, model)
+    if parsed.chain is not None:
+        parsed = brought_in(parsed, model)
     found = Priced(incoming, wire, parsed, model, prices, at)
     if not parsed.also:
         return found

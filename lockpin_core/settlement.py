@@ -90,7 +90,8 @@ def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
     if more <= 0 or not reading.portions or (most.rest is not None and stated > most.rest):
         return reading.portions
     first, *rest = reading.portions
-    return (replace(first, usage=add(first.usage, {Unit.INPUT: more})), *rest)
+    doubt = Doubt(Unit.INPUT, more, frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN}))
+    return (replace(first, usage=add(first.usage, {Unit.INPUT: more}), doubts=(*first.doubts, doubt)), *rest)
 
 
 def _priced(

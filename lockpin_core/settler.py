@@ -12,6 +12,7 @@ from functools import partial
 from typing import assert_never, cast
 
 from lockpin_core.admission import Priced, Served, has_limit
+from lockpin_core.admission_chain import is_silent
 from lockpin_core.admission_counts import Counts
 from lockpin_core.aside import beside_loop
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
@@ -99,8 +100,9 @@ class Settler:
         settling = partial(settle, found.call, reading, Outcome(Ending.DONE, 200), tariff)
         result = await beside_loop(_PORTION_BYTES * len(reading.portions), settling)
         if isinstance(result, Charge):
-            prompt = found.call.quote.ceiling.prompt  # whatever chain it has named
-            tokens = prompt + output_tokens(result.usage) if reading.complete and not reading.unread else None
+            most = found.call.quote.ceiling
+            is_known = reading.complete and not reading.unread and is_silent(most.prompt_units, most.output_units)
+            tokens = most.prompt + output_tokens(result.usage) if is_known else None  # whatever chain it has named
             asked = found.call.asked_model
             link = Link(polled.provider.name, polled.account, upstream_id, tokens, asked, tokens or 0)
             self._ledger.settle(found.call.id, result, link)
@@ -175,6 +177,7 @@ def _link(admitted: Admitted, reading: Reading, charge: Charge | None) -> Link |
     before, images = parsed.chain_reasoning, parsed.chain_images
     are_lost = reading.shrunk is not False and (parsed.hides_images or (parsed.grows and reading.shrunk is True))
     is_known = reading.complete and parsed.is_whole and not reading.unread and not are_lost
+    is_known = is_known and is_silent(parsed.prompt_units, parsed.output_units)
     shrunk = 0 if reading.shrunk is False else images
     tokens = total_tokens(charge.usage) + before + shrunk if charge is not None and is_known else None
     later = before + images + reading.reasoning

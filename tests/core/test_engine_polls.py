@@ -234,7 +234,7 @@ def test_writes_to_a_cache_are_the_dearer_ones_that_were_asked_for_by_a_poll_too
 
 @pytest.mark.parametrize("back", ["r0", None, ...])
 def test_what_a_turn_goes_back_to_is_known_whatever_its_poll_says_of_it(back: object):
-    """11 tokens are stated after a turn of 5,000 in and 10 out."""
+    """11 tokens are stated after a turn of 5,000 in and 10 out; nobody says that none of them are pictures, at $3."""
     desk = Desk(config(pricing=EAR))
     old = {"total_input_tokens": 5000, "total_output_tokens": 10, "total_tokens": 5010}
     whole(desk, ask(desk, INTERACTIONS), INTERACTIONS.reply(old) | {"id": "r0"})
@@ -245,7 +245,7 @@ def test_what_a_turn_goes_back_to_is_known_whatever_its_poll_says_of_it(back: ob
     poll(desk, INTERACTIONS, json.dumps(INTERACTIONS.reply(usage, **told)).encode())
 
     charge = charge_of(desk, admitted)
-    assert (charge.amount.nano, charge.reason) == ((11 + 5010) * 1_000 + 10 * 5_000, "hidden_input")
+    assert (charge.amount.nano, charge.reason) == ((11 + 5010) * 3_000 + 10 * 5_000, "hidden_input")
 
 
 def test_a_turn_that_goes_back_to_nothing_is_charged_what_it_states_whatever_its_poll_says():
