@@ -14,16 +14,26 @@ from lockpin_cli.changes import find_call
 from lockpin_cli.inputs import load_to_read, price_table
 from lockpin_cli.options import ConfigOption, LedgerOption
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
-from lockpin_core.call import Terms
+from lockpin_core.call import Share, Terms
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError, UnpricedError
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.money import ZERO, Money, rate_exact
-from lockpin_core.prices import Model, price, shipped_dir
+from lockpin_core.prices import BATCH, Model, PriceTable, price, shipped_dir
 from lockpin_core.providers import Providers
 from lockpin_core.readers.calls import charged, in_the_way, needed
-from lockpin_core.readers.explain import Asked, AskedReader, Part, Sum, asked_of, charge_sum, hold_sum
+from lockpin_core.readers.explain import (
+    Asked,
+    AskedReader,
+    Part,
+    Sum,
+    asked_of,
+    charge_sum,
+    hold_sum,
+    is_that,
+    share_sum,
+)
 from lockpin_core.readers.figures import said
 
 _COLUMNS = (Column("UNIT"), *(Column(title, right=True) for title in ("COUNT", "RATE", "AMOUNT")))
@@ -33,16 +43,40 @@ _MILLION = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The charge or the hold: what was booked, how it adds up, and what has to be said of it."""
+    """The charge or the hold: what was booked, how it adds up, and what has to be said of it.
+
+    `parts`: a charge of several prompts or models is the sum of theirs.
+    """
 
     name: str
     booked: Money
     sum: Sum | None
     words: Sequence[str]
+    parts: Sequence[SharePart] = ()
+
+    @property
+    def is_told(self) -> bool:
+        """Say whether these prices give an amount at all."""
+        return self.sum is not None or any(part.sum is not None for part in self.parts)
 
     @property
     def adds_up(self) -> bool:
+        if self.parts:
+            return all(part.adds_up for part in self.parts)
         return self.sum is not None and self.sum.amount == self.booked
+
+
+@dataclass(frozen=True, slots=True)
+class SharePart:
+    """What one model's prompts of one band come to."""
+
+    share: Share
+    sum: Sum | None
+    words: Sequence[str]
+
+    @property
+    def adds_up(self) -> bool:
+        return self.sum is not None and is_that(self.share, self.sum)
 
 
 def explain(
@@ -71,7 +105,7 @@ def explain(
             _print(side)
     else:
         _dump(found, sides, form)
-    if any(side.name == "charge" and side.sum is not None and not side.adds_up for side in sides):
+    if any(side.name == "charge" and side.is_told and not side.adds_up for side in sides):
         raise typer.Exit(1)
 
 
@@ -90,16 +124,20 @@ def _sides(config: Config, call: CallRow, now: datetime) -> list[Side]:
         sides.append(Side("charge", ZERO, None, [_nothing(call.reason)]))
     if call.state == "charged":
         terms = replace(kept.terms, tier=call.tier or kept.terms.tier)
-        charge = _charge(call, served or asked, terms, geo, now)
-        is_one = kept.requests == 1 or charge.sum is None or charge.adds_up
-        sides.append(charge if is_one else _of_many(charge, kept.requests))
+        if call.shares:
+            sides.append(_shares(call, table, geo, now))
+        else:
+            charge = _charge(call, served or asked, terms, geo, now)
+            is_many = (kept.requests > 1 or kept.terms.tier == BATCH) and charge.sum is not None and not charge.adds_up
+            sides.append(_of_many(charge, kept.requests) if is_many else charge)
     return [*sides, _hold(call, asked, kept, geo)]
 
 
 def _of_many(charge: Side, requests: int) -> Side:
     """Show what a batch cost where that is not the price of all its usage as one: no row tells its requests apart."""
-    words = f"a batch of {requests:,} requests: each was priced by itself, by its own model and length, and they add up"
-    return Side("charge", charge.booked, None, [words])
+    many = f"a batch of {requests:,} requests" if requests > 1 else "the requests of a batch"
+    words = f"{many}: each was priced by itself, by its own model and length, and they add up"
+    return Side("charge", charge.booked, None, [words, *charge.words[1:]])
 
 
 def _nothing(reason: str) -> str:
@@ -109,12 +147,46 @@ def _nothing(reason: str) -> str:
     return {"not_sent": "it was not sent", "failed": "it failed, and charge_failed is false"}.get(reason, reason)
 
 
-def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, now: datetime) -> Side:
+def _booked(call: CallRow) -> tuple[Money, list[str]]:
+    """Give what was charged for the usage of a call, and what a person has corrected since."""
     corrected = [each for each in call.corrections if each.code == "corrected"]
     cost = charged(call)
     assert cost is not None, "only a charged call has a charge"
-    booked = Money(cost.nano - sum(each.amount.nano for each in corrected))
     words = [f"then corrected by {_signed(each.amount)}: {each.reason or '-'}" for each in corrected]
+    return Money(cost.nano - sum(each.amount.nano for each in corrected)), words
+
+
+def _shares(call: CallRow, table: PriceTable, geo: str | None, now: datetime) -> Side:
+    booked, words = _booked(call)
+    models = [table.find(call.provider, share.model, call.at) for share in call.shares]
+    parts = [_share(call, share, model, geo) for share, model in zip(call.shares, models, strict=True)]
+    if not all(part.adds_up for part in parts):
+        of_then = f" (its price table was of {call.price_date})" if call.price_date else ""
+        words.insert(0, f"these prices give another sum than was booked: prices changed since{of_then}")
+    else:
+        pairs = [(model, share) for model, share in zip(models, call.shares, strict=True) if model is not None]
+        words += _today(_pico_today(pairs, geo, now), booked)
+    return Side("charge", booked, None, words, parts)
+
+
+def _share(call: CallRow, share: Share, model: Model | None, geo: str | None) -> SharePart:
+    if model is None:
+        return SharePart(share, None, [f"no price of {share.model} is known now"])
+    try:
+        return SharePart(share, share_sum(model, share, call.at, geo), ())
+    except UnpricedError as error:
+        return SharePart(share, None, [str(error)])
+
+
+def _pico_today(pairs: Sequence[tuple[Model, Share]], geo: str | None, now: datetime) -> int | None:
+    try:
+        return sum(share_sum(model, share, now, geo).pico for model, share in pairs)
+    except UnpricedError:
+        return None
+
+
+def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, now: datetime) -> Side:
+    booked, words = _booked(call)
     if call.was_estimated and booked == call.held:
         return Side("charge", booked, None, [f"an estimate ({call.reason}): the hold, in full", *words])
     if call.was_estimated:
@@ -128,7 +200,7 @@ def _charge(call: CallRow, model: Model | None, terms: Terms, geo: str | None, n
     if found.amount != booked:
         words.insert(0, _why_not(call))
     else:
-        words += _today(model, call, terms, geo, booked, now)
+        words += _today(_pico_now(model, call, terms, geo, now), booked)
     return Side("charge", booked, found, words)
 
 
@@ -137,11 +209,15 @@ def _why_not(call: CallRow) -> str:
     return f"these prices give another sum than was booked: prices changed since{of_then}, or several models answered"
 
 
-def _today(model: Model, call: CallRow, terms: Terms, geo: str | None, booked: Money, now: datetime) -> list[str]:
+def _pico_now(model: Model, call: CallRow, terms: Terms, geo: str | None, now: datetime) -> int | None:
     try:
-        today = Money.from_pico(price(model, call.usage, terms, now, host_geo=geo))
+        return price(model, call.usage, terms, now, host_geo=geo)
     except UnpricedError:
-        return []
+        return None
+
+
+def _today(pico: int | None, booked: Money) -> list[str]:
+    today = booked if pico is None else Money.from_pico(pico)
     return [] if today == booked else [f"prices changed since: today the same usage costs {said(today)}"]
 
 
@@ -180,8 +256,9 @@ def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:
     again = f", {kept.refills:,} × {kept.window:,} of it the window again" if kept.refills else ""
     fees = "".join(f", {count:,} {unit.value}" for unit, count in kept.fees.items())
     known = f"a prompt of up to {kept.prompt:,} tokens{again}, {kept.tokens - kept.prompt:,} of output{fees}"
-    if kept.requests > 1:
-        return f"{known}, for {kept.requests:,} requests, each of which was bound by itself"
+    if kept.requests > 1 or kept.terms.tier == BATCH:
+        many = f"{kept.requests:,} requests" if kept.requests > 1 else "the requests of a batch"
+        return f"{known}, for {many}, each of which was bound by itself"
     why = f"; no price of {call.model} is known now"
     if model is not None:
         of_then = f" (its price table was of {call.price_date})" if call.price_date else ""
@@ -191,7 +268,22 @@ def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:
 
 def _print(side: Side) -> None:
     print(f"\n{side.name}: {said(side.booked)}")
-    found = side.sum
+    _print_sum(side.sum)
+    for part in side.parts:
+        print(f"\n{plain(_titled(part.share))}: {said(part.share.amount)}")
+        _print_sum(part.sum)
+        for words in part.words:
+            print(plain(words))
+    for words in side.words:
+        print(plain(words))
+
+
+def _titled(share: Share) -> str:
+    """Name what a share is of: its model, and how many prompts."""
+    return share.model if share.prompts == 1 else f"{share.model}, {share.prompts:,} prompts"
+
+
+def _print_sum(found: Sum | None) -> None:
     if found is not None:
         amounts = [_dollars(part.total) for part in found.parts]
         places = max((len(text.partition(".")[2]) for text in amounts), default=0)
@@ -205,12 +297,11 @@ def _print(side: Side) -> None:
         is_exact = found.pico == found.amount.nano * 1000
         notes.append(sum_text if is_exact else f"{sum_text}, rounded up to ${found.amount.exact()}")
         show(View(_COLUMNS, cells, (), _FIELDS, notes=notes, empty="no usage"), Format.TABLE)
-    for words in side.words:
-        print(plain(words))
 
 
 def _dump(call: CallRow, sides: Sequence[Side], form: Format) -> None:
-    records = [{"of": side.name, **_part(part)} for side in sides if side.sum is not None for part in side.sum.parts]
+    sums = [(name, found) for side in sides for name, found in _sums(side) if found is not None]
+    records = [{"of": name, **_part(part)} for name, found in sums for part in found.parts]
     document = {
         "call": call.id, "at": stamp(call.at), "provider": call.provider, "model": call.model,
         **{side.name: _side(side) for side in sides},
@@ -218,9 +309,24 @@ def _dump(call: CallRow, sides: Sequence[Side], form: Format) -> None:
     show(View((), (), records, _FIELDS, document), form)
 
 
+def _sums(side: Side) -> list[tuple[str, Sum | None]]:
+    return [(side.name, side.sum), *((f"{side.name} of {_titled(part.share)}", part.sum) for part in side.parts)]
+
+
 def _side(side: Side) -> Mapping[str, object]:
-    found = side.sum
-    told = {"booked_usd": side.booked.exact(), "adds_up": side.adds_up, "notes": list(side.words)}
+    told = _told(side.booked, side.sum, side.words, adds_up=side.adds_up)
+    if not side.parts:
+        return told
+    shares = [
+        {"model": part.share.model, "prompts": part.share.prompts}
+        | _told(part.share.amount, part.sum, part.words, adds_up=part.adds_up)
+        for part in side.parts
+    ]
+    return told | {"shares": shares}
+
+
+def _told(booked: Money, found: Sum | None, words: Sequence[str], *, adds_up: bool) -> dict[str, object]:
+    told: dict[str, object] = {"booked_usd": booked.exact(), "adds_up": adds_up, "notes": list(words)}
     if found is None:
         return told | {"parts": [], "tier": None, "above_tokens": None, "factors": {}, "sum_usd": None}
     return told | {

@@ -51,6 +51,7 @@ _LOWERED = (
     "lowered: Lockpin had set the output limit, and would have set what is left, down to fit.floor; costs at most that"
 )
 _MODEL_ASSUMPTIONS = ("assumed: the same usage, at the standard tier; estimated charges have none and are left out",)
+_UNPARTED = "left out too: batches whose rows do not keep their requests apart, or not by the bands of the other model"
 
 
 @app.command()
@@ -231,11 +232,12 @@ def _model_view(rows: Sequence[past.Repriced], since: datetime | None) -> View:
         [row.model, row.as_model, f"{row.calls:,}", *amounts, f"{row.left_out:,}"]
         for row, *amounts in zip(every, *columns, strict=True)
     ]
+    assumptions = [*_MODEL_ASSUMPTIONS, *([_UNPARTED] if total.left_out else [])]
     document = {
-        "since": None if since is None else stamp(since), "assumptions": list(_MODEL_ASSUMPTIONS), "rows": records,
+        "since": None if since is None else stamp(since), "assumptions": assumptions, "rows": records,
         "total": {key: value for key, value in past.model_record(total).items() if key not in ("model", "as_model")},
     }  # fmt: skip
     return View(
         _MODEL_COLUMNS, cells[:-1], records, past.MODEL_FIELDS, document, foot=["TOTAL", "", *cells[-1][2:]],
-        notes=_MODEL_ASSUMPTIONS, empty="no charged calls of such a model",
+        notes=assumptions, empty="no charged calls of such a model",
     )  # fmt: skip

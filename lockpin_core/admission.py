@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path, is_plain_path
 from lockpin_core.admission_chain import brought_in, left_out
+from lockpin_core.admission_served import Served
 from lockpin_core.admission_thinking import thinking_beside
 from lockpin_core.aside import Steps, at_once
 from lockpin_core.budgets import Standing
@@ -20,7 +21,7 @@ from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO, Money
 from lockpin_core.owners import account_of
-from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, price, quote
+from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, quote
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import (
@@ -32,7 +33,7 @@ from lockpin_core.sizing.bound import (
     together,
     with_images_bounded,
 )
-from lockpin_core.usage import PIECE_UNITS, Unit, Usage
+from lockpin_core.usage import PIECE_UNITS, Unit
 from lockpin_core.wire.protocol import Wire
 
 
@@ -213,42 +214,6 @@ class Priced:
 
     def _geo(self) -> str | None:
         return self.incoming.provider.geo_of(self.incoming.host, self.incoming.path)
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Who answers a call and what that costs: prices of one instant."""
-
-    prices: PriceTable
-    provider: Provider
-    host: str
-    model: Model  # as the request names it
-    at: datetime
-    path: str = ""
-    is_one: bool = True  # the only model that the request names
-
-    def tariff(self, wire: Wire, config: Config, bytes_estimate: int) -> Tariff:
-        """Give what settlement needs."""
-        return Tariff(
-            price=self._price,
-            cut_rule=wire.cut_rule if self.provider.prompt_first else "hold",  # whose first event is no estimate
-            max_tps=self.provider.max_tps,
-            bills=self.provider.bills,
-            charge_failed=config.charge_failed,
-            bytes_estimate=bytes_estimate,
-        )
-
-    def _price(self, served: str | None, usage: Usage, terms: Terms) -> tuple[int, str] | None:
-        """Price usage with the model that the reply states when it is priced, else with the request's."""
-        found = self.prices.find(self.provider.name, served, self.at) if served else None
-        if found is None and not self.is_one:
-            return None
-        model = self.model if found is None or self.model.id.endswith(f".{found.id}") else found  # it names no place
-        geo = self.provider.geo_of(self.host, self.path)
-        try:
-            return price(model, usage, terms, self.at, host_geo=geo), model.id
-        except UnpricedError:
-            return None
 
 
 def priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, at: datetime) -> Priced:

@@ -304,9 +304,24 @@ class Outcome:
     error_code: str | None = None  # code of an error body, for `billed_errors`
 
 
+class Share(NamedTuple):
+    """What one model's part of a reply comes to: prompts of the same terms and the same band of its prices."""
+
+    model: str  # canonical name
+    usage: Usage
+    amount: Money
+    prompts: int = 1  # each of which is priced by itself
+    least_prompt: int = 0  # tokens of the smallest of them
+    most_prompt: int = 0
+    terms: Terms = Terms()
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a call did cost. `reason` is None where the provider reported usage; else it names the estimate's rule."""
+    """What a call did cost. `reason` is None where the provider reported usage; else it names the estimate's rule.
+
+    `shares` add up to it where several prompts, or several models, are in it.
+    """
 
     amount: Money
     usage: Usage
@@ -317,6 +332,7 @@ class Charge:
     estimated: bool = False
     failed: bool = False
     priced: bool = True  # False: the tokens are known, their price is not
+    shares: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

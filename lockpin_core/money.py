@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 
@@ -67,6 +68,17 @@ class Money:
 
 ZERO = Money(0)
 MOST = Money(10**18)  # a billion dollars: the most that a limit or a cost may be, so that sums of some fit 64 bits
+
+
+def shared_out(total: int, weights: Sequence[int]) -> list[int]:
+    """Share an amount out by weights of zero or more, so that the shares are whole and add up to it."""
+    whole, found, before, weight = sum(weights), [], 0, 0
+    for each in weights:
+        weight += each
+        upto = total * weight // whole if whole else total
+        found.append(upto - before)
+        before = upto
+    return found
 
 
 def rate_pico(dollars_per_million: str | int | Decimal) -> int:

@@ -20,7 +20,18 @@ from lockpin_core.price_factors import largest, scaled, times
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.usage import FEE_UNITS, PIECE_UNITS, Unit, Usage, nonzero, prompt_tokens
 
-__all__ = ["Model", "PriceTable", "known_rates", "max_output_fitting", "price", "quote", "rates_text", "shipped_dir"]
+__all__ = [
+    "BATCH",
+    "Model",
+    "PriceTable",
+    "band_start",
+    "known_rates",
+    "max_output_fitting",
+    "price",
+    "quote",
+    "rates_text",
+    "shipped_dir",
+]
 
 _LONGEST_CALL = timedelta(hours=1)  # a price that begins within it may be the one that is billed
 _UNSAID = "unsaid"
@@ -64,25 +75,38 @@ def quote(
     return Money.from_pico(most + _fees(model, fees))
 
 
-def price(model: Model, usage: Usage, terms: Terms, at: datetime, *, host_geo: str | None = None) -> int:
+def price(
+    model: Model,
+    usage: Usage,
+    terms: Terms,
+    at: datetime,
+    *,
+    host_geo: str | None = None,
+    prompt_size: int | None = None,
+) -> int:
     """Price usage in picodollars, as the reply states its terms: what neither it nor the request says is standard.
 
     That is so for the tier too, although a quote allows for a project whose default is priority: OpenAI's replies
     state in `service_tier` which tier served them, also where the project chose it, and "default" where priority was
     not given. Source: OpenAI's guide to priority processing and `service_tier` of the completion object, read 2026-11.
-    The caller sums the portions of a reply and rounds once. Raises UnpricedError naming a unit, tier or speed
-    without a price.
+    The caller sums the portions of a reply and rounds once. `prompt_size`: of each prompt, where several of one
+    band are in the usage. Raises UnpricedError naming a unit, tier or speed without a price.
     """
     tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
     fees = {unit: count for unit, count in usage.items() if unit in FEE_UNITS}
     factor = times(_speed(model, terms.speed), largest([_geo_stated(model, terms.geo), _geo(model, host_geo)]))
-    size = prompt_tokens(tokens)
+    size = prompt_tokens(tokens) if prompt_size is None else prompt_size
     most = 0
     for tier in _tiers_stated(model, model.price_at(at), terms.tier):
         rates = tier.band(size).rates
         total = sum(count * _rate(model, rates, unit) for unit, count in tokens.items())
         most = max(most, scaled(total, times(tier.factor, factor)))
     return most + _fees(model, fees)
+
+
+def band_start(model: Model, prompt_size: int, terms: Terms, at: datetime) -> int:
+    """Give the size of a prompt from which on the prices of this one hold, in every tier that may apply."""
+    return max(tier.band(prompt_size).start for tier in _tiers_stated(model, model.price_at(at), terms.tier))
 
 
 def max_output_fitting(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call
+from lockpin_core.call import Call, Share
 from lockpin_core.money import Money
 from lockpin_core.usage import Usage
 
@@ -44,10 +44,12 @@ class ReceiptFacts:
     budgets: Sequence[Standing] = ()
     hash: str | None = None
     over_hold: bool = False  # it cost more than was held for it
+    shares: Sequence[Share] = ()  # what `charged` is made of, where several prompts or models are in it
 
 
 def receipt(facts: ReceiptFacts) -> dict[str, object]:
-    """Build SPEC §13's object; amounts are exact decimal text."""
+    """Build SPEC §13's object; amounts are exact decimal text. `shares` is there only where there are some."""
+    shares = {"shares": list(map(_share, facts.shares))} if facts.shares else {}
     return {
         "v": VERSION,
         "id": facts.id,
@@ -67,6 +69,7 @@ def receipt(facts: ReceiptFacts) -> dict[str, object]:
         "failed": facts.failed,
         "over_hold": facts.over_hold,
         "usage": {str(unit): count for unit, count in (facts.usage or {}).items()},
+        **shares,
         "rates": dict(facts.rates or {}),
         "price_date": facts.price_date,
         "tier": facts.tier,
@@ -91,6 +94,7 @@ def refused_detail(told: Mapping[str, object], call: Call | None) -> dict[str, o
     fees = {str(unit): count for unit, count in most.fees.items()}
     asked = {
         "usd": call.quote.most.exact(), "tokens": call.quote.tokens, "prompt": most.prompt,
+        "requests": most.requests if most.requests > 1 else None,
         "refills": most.refills or None, "window": most.window or None, "fees": fees,
         "tier": terms.tier, "speed": terms.speed, "geo": terms.geo, "output_limit": call.output_limit,
         "price_date": call.price_date,
@@ -100,6 +104,11 @@ def refused_detail(told: Mapping[str, object], call: Call | None) -> dict[str, o
 
 def _usd(amount: Money | None) -> str | None:
     return None if amount is None else amount.exact()
+
+
+def _share(share: Share) -> dict[str, object]:
+    usage = {str(unit): count for unit, count in share.usage.items()}
+    return {"model": share.model, "prompts": share.prompts, "charged_usd": share.amount.exact(), "usage": usage}
 
 
 def _budget(standing: Standing) -> dict[str, object]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Terms, Void
-from lockpin_core.money import Money
+from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Share, Terms, Void
+from lockpin_core.money import Money, shared_out
 from lockpin_core.usage import (
     OUTPUT_UNITS,
     PIECE_UNITS,
@@ -19,11 +19,19 @@ from lockpin_core.usage import (
     total_tokens,
 )
 
+MOST_SHARES = 64  # that a charge keeps apart; beyond, they are kept by model alone
 HIDDEN_THINKING_SLACK = 512  # output tokens beside seconds × tokens per second (SPEC §12)
 UNKNOWN_GEO = "unknown"  # no region's name, so that it is priced as the dearest
 
 type PricePico = Callable[[str | None, Usage, Terms], tuple[int, str] | None]
 """(model as the reply names it, usage, merged terms) → (picodollars, canonical model); None: no price is known."""
+
+type BandStart = Callable[[str, int, Terms], int]
+"""(canonical model, prompt tokens, merged terms) → the prompt tokens from which on the same prices hold."""
+
+
+def _one_band(model: str, prompt: int, terms: Terms) -> int:
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class Tariff:
     charge_failed: bool
     bytes_estimate: int  # prompt tokens as bytes ÷ 3, for failed calls
     works_on: bool = False  # the provider does what was asked whatever becomes of the exchange
+    band: BandStart = _one_band
 
 
 def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void | Later:
@@ -100,6 +109,7 @@ def _priced(
     terms, asked = _merged(call.terms, reading.terms), _asked(call.quote.ceiling)
     pico, served = 0, None
     usage: Usage = {}
+    parts = _Parts(tariff.band) if len(portions) > 1 or reading.requests is not None else None
     for portion in portions:
         own = _merged(terms, portion.terms)
         counted, found = _dearest(portion, portion.model or reading.model, own, tariff, asked)
@@ -107,16 +117,73 @@ def _priced(
         if found is None:
             return _unpriced(call, usage, reading.stated_pico)
         pico, served = pico + found[0], served or found[1]
+        if parts is not None and reason is None:
+            parts.add(found[1], counted, found[0], own)
     pico = max(pico, reading.stated_pico or 0)  # where the provider's own figure differs, the dearer is booked
+    amount = Money.from_pico(pico)
     return Charge(
-        Money.from_pico(pico), nonzero(usage), total_tokens(usage), served, terms.tier,
-        reason=reason, estimated=reason is not None,
+        amount, nonzero(usage), total_tokens(usage), served, terms.tier,
+        reason=reason, estimated=reason is not None, shares=() if parts is None else parts.shares(amount),
     )  # fmt: skip
 
 
 def _asked(most: Ceiling) -> frozenset[Unit]:
     """Say as what tokens may be billed at all: a reply that was read without its request doubts more than that."""
     return most.prompt_units | most.output_units | ({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in most.prompt_units else set())
+
+
+@dataclass(slots=True)
+class _Part:
+    """Prompts of one model that are priced alike."""
+
+    model: str
+    terms: Terms
+    pico: int = 0
+    prompts: int = 0
+    least: int = 0
+    most: int = 0
+    usage: dict[Unit, int] = field(default_factory=dict)
+
+    def add(self, usage: Usage, pico: int, prompts: int, least: int, most: int) -> None:
+        """Count one prompt, or several."""
+        self.least = min(self.least, least) if self.prompts else least
+        self.most, self.prompts, self.pico = max(self.most, most), self.prompts + prompts, self.pico + pico
+        for unit, count in usage.items():
+            self.usage[unit] = self.usage.get(unit, 0) + count
+
+
+class _Parts:
+    """What of a reply is priced alike; there may be as many prompts in it as a batch has requests."""
+
+    def __init__(self, band: BandStart) -> None:
+        self._band = band
+        self._parts: dict[tuple[str, int, Terms], _Part] = {}
+
+    def add(self, model: str, usage: Usage, pico: int, terms: Terms) -> None:
+        """Count a portion."""
+        prompt = prompt_tokens(usage)
+        key = (model, self._band(model, prompt, terms), terms)
+        part = self._parts.get(key) or self._parts.setdefault(key, _Part(model, terms))
+        part.add(usage, pico, 1, prompt, prompt)
+
+    def shares(self, amount: Money) -> tuple[Share, ...]:
+        """Share the whole charge out among them."""
+        parts = list(self._parts.values())
+        if len(parts) > MOST_SHARES:
+            parts = _by_model(parts)
+        amounts = shared_out(amount.nano, [part.pico for part in parts])
+        return tuple(
+            Share(part.model, nonzero(part.usage), Money(nano), part.prompts, part.least, part.most, part.terms)
+            for part, nano in zip(parts, amounts, strict=True)
+        )
+
+
+def _by_model(parts: list[_Part]) -> list[_Part]:
+    found: dict[str, _Part] = {}
+    for part in parts:
+        whole = found.setdefault(part.model, _Part(part.model, Terms()))
+        whole.add(part.usage, part.pico, part.prompts, part.least, part.most)
+    return list(found.values())
 
 
 def _dearest(

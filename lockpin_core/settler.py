@@ -11,9 +11,10 @@ from datetime import timedelta
 from functools import partial
 from typing import assert_never, cast
 
-from lockpin_core.admission import Priced, Served, has_limit
+from lockpin_core.admission import Priced, has_limit
 from lockpin_core.admission_chain import is_silent
 from lockpin_core.admission_counts import Counts
+from lockpin_core.admission_served import Served
 from lockpin_core.aside import beside_loop
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
 from lockpin_core.config import Config

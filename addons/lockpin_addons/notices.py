@@ -78,7 +78,7 @@ def _facts(held: Held, resolved: Resolved) -> ReceiptFacts:
         tier=charge.tier if charge else call.terms.tier,
         billing=call.billing, output_limit=call.output_limit,
         degrade=call.degrade, waited_ms=call.waited_ms,
-        budgets=resolved.standings, hash=resolved.row_hash,
+        budgets=resolved.standings, hash=resolved.row_hash, shares=charge.shares if charge else (),
     )  # fmt: skip
 
 

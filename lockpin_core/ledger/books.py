@@ -6,6 +6,7 @@ Knows no threads, no commits and no files. Every operation happens at the transa
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -28,6 +29,7 @@ from lockpin_core.ledger.columns import (
 from lockpin_core.ledger.corrections import EXPIRED
 from lockpin_core.ledger.frame import Frame
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, Smaller, Wait
+from lockpin_core.ledger.shares import told
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.ledger.turns import (
     NOTHING,
@@ -260,7 +262,7 @@ class Books(Frame):
         task, recent = self.tasks.spend(taken.task, charge.amount.nano)
         held, spent = (taken.usd, taken.tokens), (charge.amount.nano, charge.tokens)
         standings = self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)
-        row = self._resolution(taken, standings) | charge_columns(charge, over=over)
+        row = self._resolution(taken, standings, told(charge.shares)) | charge_columns(charge, over=over)
         digest = self.append("charge", row)
         return Resolved(
             call_id=call_id, first=True, charge=charge, over_hold=over, held=Money(taken.usd), at=self.now,
@@ -383,8 +385,10 @@ class Books(Frame):
             task_spent=self._task_spent(task), recent=self.tasks.recent(task),
         )  # fmt: skip
 
-    def _resolution(self, taken: OpenHold, standings: tuple[Standing, ...]) -> dict[str, object]:
-        """Give the columns that a charge and a void share: the hold's payers, and the balances after it."""
+    def _resolution(
+        self, taken: OpenHold, standings: tuple[Standing, ...], more: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """Give the columns that a charge and a void have both: the hold's payers, and the balances after it."""
         facts = self._facts.pop(taken.call, None) or self._read_facts(taken.call)
         balances = [
             (
@@ -393,7 +397,7 @@ class Books(Frame):
             )
             for s in standings
         ]
-        data = encode({"balances": balances})
+        data = encode({"balances": balances, **(more or {})})
         return facts | {"call": taken.call, "held_at": taken.at, "accounts": taken.account_list, "data": data}
 
     def _read_facts(self, call_id: str) -> dict[str, object]:

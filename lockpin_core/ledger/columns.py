@@ -9,8 +9,8 @@ from datetime import datetime
 from lockpin_core.call import Call, Ceiling, Charge, Payers
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.ledger.shares import token_columns
 from lockpin_core.money import Money
-from lockpin_core.usage import CACHE_READS, CACHE_WRITES, Usage, output_tokens, prompt_tokens
 
 FACT_NAMES = (
     *("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine"),
@@ -57,12 +57,12 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
 
 
 def _ceiling(ceiling: Ceiling) -> dict[str, object]:
-    """Give what a hold is made of, beside its tokens: those of the prompt, the windows in them, the tools' fees; and of
-    how many requests, where there are several.
+    """Give what a hold is made of, beside its tokens: those of the prompt, the windows in them, the tools' fees.
+
+    `requests`: how many, each bounded by itself; of one it is not said.
     """
     told: dict[str, object] = {"prompt": ceiling.prompt}
-    if ceiling.requests > 1:
-        told["requests"] = ceiling.requests
+    told |= {"requests": ceiling.requests} if ceiling.requests > 1 else {}
     if ceiling.refills:
         told |= {"refills": ceiling.refills, "window": ceiling.window}
     fees = {unit.value: count for unit, count in ceiling.fees.items() if count}
@@ -80,11 +80,8 @@ def charge_columns(charge: Charge, *, over: bool) -> dict[str, object]:
 
 def usage_columns(charge: Charge) -> dict[str, object]:
     """Give the usage and what served it."""
-    reads, writes = sum(charge.usage.get(unit, 0) for unit in CACHE_READS), _cache_writes(charge.usage)
     return {
-        "usage": encode(dict(charge.usage)), "input_tokens": prompt_tokens(charge.usage) - reads - writes,
-        "cache_read_tokens": reads, "cache_write_tokens": writes, "output_tokens": output_tokens(charge.usage),
-        "model_served": charge.model_served,
+        "usage": encode(dict(charge.usage)), "model_served": charge.model_served, **token_columns(charge.usage),
     }  # fmt: skip
 
 
@@ -94,10 +91,6 @@ def note_columns(note: CallNote) -> dict[str, object]:
         "call": note.id, "provider": note.provider, "host": note.host, "model": note.model, "client": note.client,
         "path": note.path, "wire": note.wire, "streamed": int(note.streamed), "waited_ms": note.waited_ms or None,
     }  # fmt: skip
-
-
-def _cache_writes(usage: Usage) -> int:
-    return sum(usage.get(unit, 0) for unit in CACHE_WRITES)
 
 
 def plain(value: object) -> object:

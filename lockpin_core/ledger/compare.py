@@ -18,6 +18,7 @@ from typing import Any
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
 from lockpin_core.ledger.replay import Replay
+from lockpin_core.ledger.shares import BETWEEN, MOVED
 from lockpin_core.ledger.tally import Name, Tally, shown
 from lockpin_core.ledger.totals import COUNTS, FACETS, SLOT_US
 from lockpin_core.money import Money
@@ -49,15 +50,31 @@ _COUNTED = {
     f"CASE WHEN {_TAKEN} THEN json_extract(data, '$.estimate_nano') ELSE 0 END",
 }
 _KEY = (*FACETS, "slot")
+_OTHER = f"rows.model || iif(sign > 0, '{BETWEEN}' || json_extract(share.value, '$.model'), '')"
 _GROUPS = ", ".join(str(place + 1) for place in range(len(_KEY)))
-_FROM_ROWS_WHERE = (
-    f"SELECT {', '.join(f'''coalesce("{name}", '') AS "{name}"''' for name in FACETS)}, "
-    f"coalesce(held_at, at) / {SLOT_US} AS slot, {', '.join(f'sum({_COUNTED[name]}) AS {name}' for name in COUNTS)} "
-    f"FROM rows WHERE kind <> 'event' AND {{}} GROUP BY {_GROUPS} "
-    f"HAVING {' OR '.join(f'{name} <> 0' for name in COUNTS)}"
+_FACETS_OF_ROW = ", ".join(f'''coalesce("{name}", '') AS "{name}"''' for name in FACETS)
+_OWN = (
+    f"SELECT {_FACETS_OF_ROW}, coalesce(held_at, at) / {SLOT_US} AS slot, "
+    f"{', '.join(f'sum({_COUNTED[name]}) AS {name}' for name in COUNTS)} "
+    f"FROM rows WHERE kind <> 'event' AND {{}} GROUP BY {_GROUPS}"
 )
-_FROM_ROWS = _FROM_ROWS_WHERE.format("TRUE")
-_OF_ROWS = _FROM_ROWS_WHERE.format("id > ? AND id <= ?")
+# Shares of other models than was called are theirs: taken off the one, and put to the other.
+_MOVED = {name: f"coalesce(json_extract(share.value, '$.{name}'), 0)" for name in MOVED}
+_MOVED |= {"spent_nano": "json_extract(share.value, '$.usd')"}
+_OTHERS = (
+    f"SELECT {', '.join(_OTHER if name == 'model' else f'''coalesce(rows."{name}", '')''' for name in FACETS)}, "
+    f"held_at / {SLOT_US}, {', '.join(f'sign * {_MOVED[name]}' if name in _MOVED else '0' for name in COUNTS)} "
+    "FROM rows CROSS JOIN json_each(rows.data, '$.shares') share CROSS JOIN (SELECT 1 AS sign UNION ALL SELECT -1) "
+    "WHERE rows.kind IN ('charge', 'correction') AND instr(rows.data, '\"shares\"') "
+    "AND json_extract(share.value, '$.model') <> rows.model AND {}"
+)
+_FROM_ROWS_WHERE = (
+    f"SELECT {', '.join(f'"{name}"' for name in _KEY)}, {', '.join(f'sum({name}) AS {name}' for name in COUNTS)} "
+    f"FROM ({_OWN} UNION ALL {_OTHERS}) GROUP BY {_GROUPS} "
+    f"HAVING {' OR '.join(f'sum({name}) <> 0' for name in COUNTS)}"
+)
+_FROM_ROWS = _FROM_ROWS_WHERE.format("TRUE", "TRUE")
+_OF_ROWS = _FROM_ROWS_WHERE.format("id > ?1 AND id <= ?2", "rows.id > ?1 AND rows.id <= ?2")
 _FROM_TABLE = (
     f"SELECT {', '.join(f'f."{name}"' for name in FACETS)}, t.slot, {', '.join(f't.{name}' for name in COUNTS)} "
     f"FROM totals t LEFT JOIN facets f ON f.id = t.facet WHERE {' OR '.join(f't.{name} <> 0' for name in COUNTS)}"

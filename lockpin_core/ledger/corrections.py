@@ -10,13 +10,14 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.call import Charge
+from lockpin_core.call import Charge, Share
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import FACT_NAMES, usage_columns
 from lockpin_core.ledger.definitions import budget_of
 from lockpin_core.ledger.past import FIRST, LAST, SUBJECT_COLUMN
+from lockpin_core.ledger.shares import differences, read, told
 from lockpin_core.ledger.tasks import Tasks
 from lockpin_core.money import Money
 
@@ -25,7 +26,7 @@ LATE, CORRECTED = "late_usage", "corrected"  # codes of a correction
 
 _FACTS = ", ".join(f'"{name}"' for name in FACT_NAMES)
 _RESOLVED = (
-    f"SELECT id, usd, tokens, held_at, accounts, estimated, {_FACTS} FROM rows "
+    f"SELECT id, usd, tokens, held_at, accounts, estimated, data, {_FACTS} FROM rows "
     "WHERE call = ? AND kind IN ('charge', 'void')"
 )
 _BOOKED = "SELECT usd, tokens, code, over_hold, data FROM rows WHERE call = ? AND kind = 'correction' ORDER BY id"
@@ -64,6 +65,7 @@ class _Booked:
     codes: frozenset[str]
     is_over: bool
     facts: dict[str, object]
+    shares: tuple[Share, ...]  # of what was charged for its usage
 
 
 class Corrections:
@@ -81,7 +83,7 @@ class Corrections:
             return booked.is_over  # it came before, or a person has said what the call cost
         over = charge.amount.nano > booked.usd or 0 < booked.tokens < charge.tokens
         row = usage_columns(charge) | {"code": LATE, "reason": charge.reason, "over_hold": int(over)}
-        self._book(call_id, booked, charge.amount.nano, charge.tokens, row, {})
+        self._book(call_id, booked, charge.amount.nano, charge.tokens, row, told(charge.shares))
         return over
 
     def correct(self, call_id: str, amount: Money, *, reason: str, who: str) -> tuple[Money, list[str], str]:
@@ -93,25 +95,27 @@ class Corrections:
             raise CommandError(f'call "{call_id}" {words}; `lockpin calls` lists calls')
         if booked.usd == amount.nano:
             raise CommandError(f'call "{call_id}" costs ${amount.exact()} already; another amount is allowed')
-        told: dict[str, object] = {"reason": reason, "who": who}
-        accounts = self._book(call_id, booked, amount.nano, booked.tokens, {"code": CORRECTED}, told)
+        why: dict[str, object] = {"reason": reason, "who": who}
+        why |= differences(booked.shares, booked.usd, amount.nano)
+        accounts = self._book(call_id, booked, amount.nano, booked.tokens, {"code": CORRECTED}, why)
         return Money(booked.usd), accounts, str(booked.facts["task"])
 
     def _read(self, call_id: str) -> _Booked | None:
         found = self._connection.execute(_RESOLVED, (call_id,)).fetchone()
         if found is None:
             return None
-        row, usd, tokens, held_at, accounts, estimated, *facts = found
+        row, usd, tokens, held_at, accounts, estimated, data, *facts = found
         corrections = self._connection.execute(_BOOKED, (call_id,)).fetchall()
-        was = any("estimate_nano" in json.loads(data) for *_, data in corrections)
+        was = any("estimate_nano" in json.loads(c[4]) for c in corrections)
+        late = next((c[4] for c in corrections if c[2] == LATE), None)
         return _Booked(
             row, usd + sum(c[0] for c in corrections), tokens + sum(c[1] for c in corrections), held_at,
             json.loads(accounts), usd if estimated and not was else None, frozenset(c[2] for c in corrections),
-            any(c[3] for c in corrections), dict(zip(FACT_NAMES, facts, strict=True)),
+            any(c[3] for c in corrections), dict(zip(FACT_NAMES, facts, strict=True)), read(late or data),
         )  # fmt: skip
 
     def _book(
-        self, call_id: str, booked: _Booked, usd: int, tokens: int, row: dict[str, object], told: dict[str, object]
+        self, call_id: str, booked: _Booked, usd: int, tokens: int, row: dict[str, object], why: dict[str, object]
     ) -> list[str]:
         more = (usd - booked.usd, tokens - booked.tokens)
         accounts = self._accounts(booked)
@@ -121,7 +125,7 @@ class Corrections:
         self._tasks.put(replace(task, spent_nano=task.spent_nano + more[0]))
         estimate = {} if booked.estimate_nano is None else {"estimate_nano": booked.estimate_nano}
         row |= {"call": call_id, "held_at": booked.held_at, "accounts": encode(accounts)}
-        row["data"] = encode({"row": booked.row, **told, **estimate})
+        row["data"] = encode({"row": booked.row, **why, **estimate})
         self._append("correction", booked.facts | row | {"usd": more[0], "tokens": more[1]})
         return accounts
 

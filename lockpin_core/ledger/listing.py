@@ -17,8 +17,9 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from lockpin_core.call import Payers
+from lockpin_core.call import Payers, Share
 from lockpin_core.clock import instant
+from lockpin_core.ledger.shares import read
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit, Usage
 
@@ -44,7 +45,14 @@ _SERVED = (
     f"AND s.model_served IS NOT NULL ORDER BY s.id DESC LIMIT 1), "
     f"(SELECT s.model_served FROM rows s WHERE s.call = rows.call AND s.{_RESOLVES}))"
 )
-_OF_MODEL = f"AND (named(:model, model) OR named(:model, asked_model) OR (kind = 'hold' AND named(:model, {_SERVED})))"
+_OF_SHARE = (
+    f"EXISTS (SELECT 1 FROM rows s, json_each(s.data, '$.shares') share WHERE s.call = rows.call AND s.{_RESOLVES} "
+    "AND instr(s.data, '\"shares\"') AND named(:model, json_extract(share.value, '$.model')))"
+)
+_OF_MODEL = (
+    "AND (named(:model, model) OR named(:model, asked_model) "
+    f"OR (kind = 'hold' AND (named(:model, {_SERVED}) OR {_OF_SHARE})))"
+)
 _OF_CALL = f"""
 SELECT max(id) FROM (
   SELECT id, task FROM rows WHERE call = :call AND kind = 'hold'
@@ -143,6 +151,8 @@ class CallRow:
     held_output: int | None = None  # of the tokens held, those of the reply; None: its row does not say
     has_rounds: bool = False  # rounds of the provider's own tools are in the hold
     was_estimated: bool = False  # what was booked before a person corrected it is an estimate
+    shares: tuple[Share, ...] = ()  # of what was charged for its usage, before a person corrected it
+    requests: int = 1  # that it brings, each of which is held by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +226,7 @@ class _Ending:
     hash: bytes
     corrections: tuple[Correction, ...]
     was_estimated: bool
+    shares: tuple[Share, ...]
 
     @classmethod
     def of(
@@ -238,6 +249,7 @@ class _Ending:
             DEFERRED if is_deferred else reason,
             last["hash"] if last is not None else (shrinks or [row])[-1]["hash"] if end is None else row["end_hash"],
             tuple(map(_correction, corrections)), bool(row["end_estimated"]) and told is None,
+            read(row["end_data"] if told is None else told["data"]),
         )  # fmt: skip
 
 
@@ -269,6 +281,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         ended_at=None if row["end_at"] is None else instant(row["end_at"]),
         hash=ending.hash.hex(), corrections=ending.corrections, was_estimated=ending.was_estimated,
         held_output=row["tokens"] - most["prompt"] if "prompt" in most else None, has_rounds="refills" in most,
+        shares=ending.shares, requests=most.get("requests", 1),
     )  # fmt: skip
 
 

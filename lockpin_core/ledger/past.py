@@ -13,6 +13,7 @@ from lockpin_core.budgets import Budget
 from lockpin_core.clock import micros
 from lockpin_core.ledger.accounts import Balance, Seat
 from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.shares import called
 from lockpin_core.ledger.totals import SLOT_US
 from lockpin_core.windows import STEPS, WindowSpan
 
@@ -90,7 +91,7 @@ class Past:
         slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)
         sql = _TOTALS.format(column=SUBJECT_COLUMN[seat.budget.scope])
         rows = self._connection.execute(sql, (seat.subject, *slots)).fetchall()
-        return [(usd, tokens, start) for provider, model, usd, tokens in rows if _applies(seat.budget, provider, model)]
+        return [(usd, tokens, start) for who, model, usd, tokens in rows if _applies(seat.budget, who, called(model))]
 
     def _spends(self, template: str, seat: Seat, held: tuple[int, int], *more: object) -> list[Spend]:
         sql = template.format(column=SUBJECT_COLUMN[seat.budget.scope])

@@ -148,8 +148,10 @@ class LedgerReader:
 
     def models(self) -> list[str]:
         """List every model that was called, as it was sent."""
-        rows = self._rows("SELECT DISTINCT model FROM facets ORDER BY 1")
-        return [row[0] for row in rows if row[0]]
+        from lockpin_core.ledger.shares import called
+
+        rows = self._rows("SELECT DISTINCT model FROM facets")
+        return sorted({called(row[0]) for row in rows if row[0]})
 
     def machines(self) -> list[str]:
         """List the machines that have an account, in whatever window."""

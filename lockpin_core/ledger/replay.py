@@ -17,7 +17,9 @@ from lockpin_core.ledger.chain import ZERO_HASH
 from lockpin_core.ledger.columns import FACT_NAMES
 from lockpin_core.ledger.effects import SUBJECT_COLUMN, Effects
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Wrong, not_its
+from lockpin_core.ledger.shares import TOKEN_COLUMNS, raw
 from lockpin_core.ledger.tally import PLACES, Defined, OpenCall, Tally, Task, amount, shown
+from lockpin_core.money import Money
 from lockpin_core.refusals import stamp
 
 OUTSIDE = ("id", "prev", "hash")  # the columns that a row's hash does not cover
@@ -199,6 +201,7 @@ class Replay(Effects):
             if is_charge and content["over_hold"] != over:
                 raise self._wrong(f"it says that it {'was not' if over else 'was'} above its hold")
             self._compare_receipt(content, names)
+            self._compare_shares(content, usd)
         del self.open[content["call"]]
 
     def _spend(self, held: OpenCall, usd: int, tokens: int) -> None:
@@ -219,6 +222,23 @@ class Replay(Effects):
         text = content["data"]
         if text != _encode({"balances": receipts}) and json.loads(text)["balances"] != receipts:
             raise self._wrong("the balances that it tells are not those that its rows say")
+
+    def _compare_shares(self, content: Content, usd: int) -> None:
+        """Check that what the models of a call came to adds up to what the row says of it: dollars, and the usage."""
+        shares = raw(content["data"])
+        if not shares:
+            return
+        if sum(share["usd"] for share in shares) != usd:
+            raise self._wrong(f"what it says of its models does not add up to ${Money(usd).exact()}")
+        if "usage" in content:
+            whole: dict[str, int] = {}
+            for share in shares:
+                for unit, count in share["usage"].items():
+                    whole[unit] = whole.get(unit, 0) + count
+            counts = {name: sum(share.get(name, 0) for share in shares) for name in TOKEN_COLUMNS}
+            is_same = all(counts[name] == content.get(name, 0) for name in TOKEN_COLUMNS)
+            if whole != json.loads(content["usage"]) or not is_same:
+                raise self._wrong("what it says of its models does not add up to its usage")
 
     def _held(self, content: Content) -> OpenCall:
         held = self.open.get(content["call"])
@@ -259,6 +279,8 @@ class Replay(Effects):
         names = _names(content["accounts"])
         if found.row:
             self._judge_correction(content, found, names)
+            # Usage that came late says all that its call costs; a person, by how much it is another amount.
+            self._compare_shares(content, found.usd + usd if "usage" in content else usd)
         for name in names:
             account = self.accounts[name]
             is_its = content.get(SUBJECT_COLUMN[account.name.scope]) == account.name.subject

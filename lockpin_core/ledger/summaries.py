@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.shares import BETWEEN, MOVED
 from lockpin_core.ledger.totals import COUNTS, SLOT_US
 from lockpin_core.money import Money
 
@@ -47,6 +48,13 @@ edge_rows AS (
   UNION ALL SELECT rows.* FROM {_HELD_THEN} CROSS JOIN rows ON rows.call = held.call
     AND rows.kind IN ('shrink', 'correction', 'refusal', 'uncapped') AND rows.kind = 'correction'
 )"""
+# Of each share of another model than was called: that one, this one, and what is kept of the share.
+_MOVED = """
+moved(answered, called, told, task) AS (
+  SELECT json_extract(share.value, '$.model'), edge_rows.model, share.value, edge_rows.task
+  FROM edge_rows CROSS JOIN json_each(edge_rows.data, '$.shares') share
+  WHERE edge_rows.kind IN ('charge', 'correction') AND instr(edge_rows.data, '"shares"')
+    AND json_extract(share.value, '$.model') <> edge_rows.model)"""
 _WAS_ESTIMATE = "iif(kind = 'correction', json_extract(data, '$.estimate_nano'), NULL)"
 _SPENDS = "kind IN ('charge', 'correction')"
 # What a row adds to each of COUNTS, in the words of SQL; `totals.Totals` says the same.
@@ -65,6 +73,14 @@ _OF_ROW = {
 }
 _ROW_COUNTS = ", ".join(f"{_OF_ROW[name]} AS {name}" for name in COUNTS)
 _OF_EDGES = f"SELECT {{key}} AS key, {_ROW_COUNTS} FROM edge_rows WHERE true {{of_task}}"
+_OF_SHARE = {name: f"coalesce(json_extract(told, '$.{name}'), 0)" for name in MOVED}
+_OF_SHARE |= {"spent_nano": "json_extract(told, '$.usd')"}
+_TAKEN, _GIVEN = (
+    f"SELECT {key} AS key, {', '.join(f'{sign}{_OF_SHARE[name]}' if name in _OF_SHARE else '0' for name in COUNTS)} "
+    "FROM moved WHERE true {of_task}"
+    for key, sign in (("called", "-"), ("answered", ""))
+)
+_ANSWERED = f"substr(facets.model, instr(facets.model, '{BETWEEN}') + 1)"  # or what was called, where that answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +176,28 @@ def _values(parts: _Parts, period: Period) -> dict[str, object]:
 def _counting(by: str, period: Period, *, ragged: bool) -> str:
     """Write the statement that counts keys."""
     of_task = "AND task = :task" if period.task is not None else ""
-    whole = _WHOLE.format(key=f'facets."{by}"', counts="1", source=_JOINED, of_task=of_task)
+    whole = _WHOLE.format(key=_key(by), counts="1", source=_JOINED, of_task=of_task)
     if not ragged:
         return f"SELECT count(DISTINCT key) FROM ({whole})"
-    edges = _OF_EDGES.format(key=f"coalesce(\"{by}\", '')", of_task=of_task)
-    return f"WITH {_EDGES} SELECT count(DISTINCT key) FROM ({whole} UNION ALL SELECT key, 1 FROM ({edges}))"
+    rooms, edges = _of_edges(by, f"coalesce(\"{by}\", '')", of_task)
+    return f"WITH {rooms} SELECT count(DISTINCT key) FROM ({whole} UNION ALL SELECT key, 1 FROM ({edges}))"
+
+
+def _key(by: str) -> str:
+    return {"": "''", "day": "totals.slot", "model": _ANSWERED}.get(by, f'facets."{by}"')
+
+
+def _of_edges(by: str, key: str, of_task: str) -> tuple[str, str]:
+    """Write what reads the rows of ragged ends: the tables that it needs, and the statement."""
+    edges = _OF_EDGES.format(key=key, of_task=of_task)
+    if by != "model":
+        return _EDGES, edges
+    moved = [each.format(of_task=of_task) for each in (_TAKEN, _GIVEN)]
+    return f"{_EDGES}, {_MOVED}", " UNION ALL ".join([edges, *moved])
 
 
 def _sql(by: str, *, of_task: bool, ragged: bool, among: bool = False) -> str:
-    key = {"": "''", "day": "totals.slot"}.get(by, f'facets."{by}"')
+    key = _key(by)
     source = "totals" if by in ("", "day") and not of_task else _JOINED
     and_task = "AND task = :task" if of_task else "AND task IN (SELECT value FROM json_each(:keys))" if among else ""
     grouped = _GROUPED if by else ""
@@ -176,8 +205,8 @@ def _sql(by: str, *, of_task: bool, ragged: bool, among: bool = False) -> str:
         return f"{_WHOLE.format(key=key, counts=_SUMS, source=source, of_task=and_task)} {grouped}"
     edge_key = {"": "''", "day": f"coalesce(held_at, at) / {SLOT_US}"}.get(by, f"coalesce(\"{by}\", '')")
     whole = _WHOLE.format(key=key, counts=_NAMES, source=source, of_task=and_task)
-    edges = _OF_EDGES.format(key=edge_key, of_task=and_task)
-    return f"WITH {_EDGES} SELECT key, {_SUMS} FROM ({whole} UNION ALL {edges}) {grouped}"
+    rooms, edges = _of_edges(by, edge_key, and_task)
+    return f"WITH {rooms} SELECT key, {_SUMS} FROM ({whole} UNION ALL {edges}) {grouped}"
 
 
 def _parts(connection: sqlite3.Connection, period: Period) -> _Parts:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
+from lockpin_core.ledger.shares import BETWEEN, raw
+
 SLOT_US = 900 * 10**6  # a quarter hour
 FACETS = ("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine", "provider", "model", "client")
 COUNTS = (
@@ -19,6 +21,7 @@ COUNTS = (
     *("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "tokens"),
     *("spent_nano", "estimated_nano"),
 )
+_MODEL = FACETS.index("model")
 _REMEMBERED = 4096  # facets whose numbers are kept in memory
 
 _COLUMNS = ", ".join(f'"{name}"' for name in FACETS)
@@ -64,11 +67,18 @@ class Totals:
         """Count a row of a call, which has all FACETS; one that ends it belongs to the quarter hour of its hold."""
         if kind == "event":
             return
-        key = (_facet_of(row), (row.get("held_at") or at) // SLOT_US)
-        sums = self._sums.get(key)
-        if sums is None:
-            sums = self._sums[key] = [0] * len(COUNTS)
+        facet, slot = _facet_of(row), (row.get("held_at") or at) // SLOT_US
+        sums = self._of(facet, slot)
         _count(sums, kind, row)
+        for share in raw(row.get("data")) if kind in ("charge", "correction") else ():
+            if share["model"] != row["model"]:
+                _move(sums, self._of(_answered(facet, share["model"]), slot), share)
+
+    def _of(self, facet: Facet, slot: int) -> list[int]:
+        sums = self._sums.get((facet, slot))
+        if sums is None:
+            sums = self._sums[facet, slot] = [0] * len(COUNTS)
+        return sums
 
     def flush(self) -> None:
         """Write what was added."""
@@ -118,6 +128,17 @@ def _count_spend(sums: list[int], kind: str, row: Mapping[str, Any]) -> None:
     if kind == "correction" and "estimate_nano" in (data := json.loads(str(row["data"]))):
         sums[_ESTIMATED] -= 1  # the estimate that stood there is none any more
         sums[_ESTIMATED_NANO] -= data["estimate_nano"]
+
+
+def _move(called: list[int], answered: list[int], share: Mapping[str, Any]) -> None:
+    """Count a share with the model that answered, and not with the one that was called."""
+    for place, name in (*_COUNTED, (_TOKENS, "tokens"), (_SPENT, "usd")):
+        answered[place] += share.get(name, 0)
+        called[place] -= share.get(name, 0)
+
+
+def _answered(facet: Facet, model: str) -> Facet:
+    return (*facet[:_MODEL], f"{facet[_MODEL]}{BETWEEN}{model}", *facet[_MODEL + 1 :])
 
 
 def count_rows(connection: sqlite3.Connection) -> None:

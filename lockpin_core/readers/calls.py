@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from lockpin_core.budgets import Budget, Standing
+from lockpin_core.call import Share
 from lockpin_core.clock import stamp
 from lockpin_core.ledger.listing import DEFERRED, Balanced, CallRow, Correction
+from lockpin_core.ledger.shares import amounts_of
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.figures import said
 from lockpin_core.receipt import ReceiptFacts, receipt
@@ -41,6 +43,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             rates=call.rates, price_date=call.price_date, tier=call.tier, billing=call.billing,
             output_limit=call.output_limit, degrade=call.degrade, waited_ms=call.waited_ms,
             budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
+            shares=shares_now(call),
         )
     )  # fmt: skip
     if call.corrections:
@@ -95,6 +98,15 @@ def _tokens(figures: Mapping[str, Any], what: str) -> str:
 def charged(call: CallRow) -> Money | None:
     """Say what a call costs by now; None: in flight, or never held. A void is a zero."""
     return ZERO if call.state == "void" else call.charged
+
+
+def shares_now(call: CallRow) -> Sequence[Share]:
+    """Give what the models of a call come to by now: what a person has corrected is shared out as the charge was."""
+    cost = charged(call)
+    if cost is None:
+        return ()
+    amounts = amounts_of(call.shares, cost.nano)
+    return [share._replace(amount=Money(nano)) for share, nano in zip(call.shares, amounts, strict=True)]
 
 
 def summary(call: CallRow) -> str:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from lockpin_core.call import Ceiling, Terms
+from lockpin_core.call import Ceiling, Share, Terms
 from lockpin_core.errors import LedgerUnavailable, UnpricedError
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.money import Money
+from lockpin_core.money import PICO_PER_NANO, Money
 from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Tier
 from lockpin_core.price_factors import scaled, times
-from lockpin_core.prices import Model, price, quote
+from lockpin_core.prices import BATCH, Model, price, quote
 from lockpin_core.usage import FEE_UNITS, OUTPUT_UNITS, PIECE_UNITS, PROMPT_UNITS, Unit, Usage, nonzero, prompt_tokens
 
 _ASKED = "SELECT tier, data, usd, tokens FROM rows WHERE call = ? AND kind = 'hold'"
@@ -77,7 +77,8 @@ def asked_of(call: CallRow) -> Asked:
     terms = Terms(told.get("tier"), told.get("speed"), told.get("geo"))
     fees = {Unit(unit): count for unit, count in told.get("fees", {}).items()}
     held, tokens = Money.parse(told.get("usd", "0")), told.get("tokens", 0)
-    return Asked(terms, held, tokens, told.get("prompt"), told.get("refills", 0), told.get("window", 0), fees)
+    again = (told.get("refills", 0), told.get("window", 0))
+    return Asked(terms, held, tokens, told.get("prompt"), *again, fees, told.get("requests", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +111,16 @@ class Sum:
         return Money.from_pico(self.pico)
 
 
-def charge_sum(model: Model, usage: Usage, terms: Terms, at: datetime, geo: str | None) -> Sum:
-    """Show how usage is priced. Raises UnpricedError as `price` does."""
-    whole = price(model, usage, terms, at, host_geo=geo)
+def charge_sum(
+    model: Model, usage: Usage, terms: Terms, at: datetime, geo: str | None, *, prompt_size: int | None = None
+) -> Sum:
+    """Show how usage is priced; `prompt_size`: of each of its prompts. Raises UnpricedError as `price` does."""
+    whole = price(model, usage, terms, at, host_geo=geo, prompt_size=prompt_size)
     tokens = {unit: count for unit, count in nonzero(usage).items() if unit not in FEE_UNITS}
     fees = _fees(model, usage)
     dated = model.price_at(at)
     for name, tier in _likely_first(dated, terms.tier):
-        band = tier.band(prompt_tokens(tokens))
+        band = tier.band(prompt_tokens(tokens) if prompt_size is None else prompt_size)
         if tokens.keys() <= band.rates.keys():
             parts = [Part(unit.value, count, band.rates[unit]) for unit, count in tokens.items()]
             for factors in _factors(model, name, tier):
@@ -126,15 +129,26 @@ def charge_sum(model: Model, usage: Usage, terms: Terms, at: datetime, geo: str 
     raise AssertionError("a price is some tier's rates times some of its factors")
 
 
+def share_sum(model: Model, share: Share, at: datetime, geo: str | None) -> Sum:
+    """Show how a share of a charge is priced, all its prompts together. Raises UnpricedError as `price` does."""
+    return charge_sum(model, share.usage, share.terms, at, geo, prompt_size=share.most_prompt)
+
+
+def is_that(share: Share, found: Sum) -> bool:
+    """Say whether a share is what its sum says: each prompt may be rounded up, and the whole charge is rounded once."""
+    return abs(share.amount.nano * PICO_PER_NANO - found.pico) < PICO_PER_NANO + share.prompts
+
+
 def hold_sum(model: Model, call: CallRow, asked: Asked, geo: str | None) -> Sum | None:
     """Show how a hold was bound at first; None: its parts cannot be told from what the row keeps and these prices."""
     if pieces := {unit: count for unit, count in asked.fees.items() if unit in PIECE_UNITS}:
         return _pieces_bound(model, pieces, call, asked)
+    is_batch = asked.terms.tier == BATCH
     for prompt, output in _splits(call, asked):
         for prompt_units, output_units in itertools.product(_PROMPTS, _OUTPUTS):
             ceiling = Ceiling(prompt, output, prompt_units, output_units, asked.fees)
             try:
-                is_it = quote(model, ceiling, asked.terms, call.at, host_geo=geo) == asked.held
+                is_it = quote(model, ceiling, asked.terms, call.at, host_geo=geo, batched=is_batch) == asked.held
             except UnpricedError:
                 continue
             found = _bound(model, ceiling, call, asked) if is_it else None

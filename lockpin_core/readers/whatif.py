@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -21,8 +21,8 @@ from lockpin_core.clock import micros, stamp
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.money import ZERO, Money
-from lockpin_core.prices import Model, price
-from lockpin_core.readers.calls import charged
+from lockpin_core.prices import BATCH, Model, band_start, price
+from lockpin_core.readers.calls import charged, shares_now
 from lockpin_core.readers.figures import dollars
 from lockpin_core.usage import Unit
 from lockpin_core.windows import LIFETIME, leaves_at, shown, span_at
@@ -100,7 +100,7 @@ def _smallest(call: CallRow, held: int, floor: int | None) -> tuple[int | None, 
     A hold is at the dearest rates that may apply, so what less output saves is at least that at the row's own rate.
     """
     output, limit = call.held_output, call.output_limit
-    if floor is None or not held or not (call.limit_set or call.has_rounds or limit is None):
+    if floor is None or not held or call.tier == BATCH or not (call.limit_set or call.has_rounds or limit is None):
         return None, None
     if output is None:
         return None, 0
@@ -259,21 +259,16 @@ class Repriced:
     calls: int
     spent: Money
     would_spend: Money
-    left_out: int  # their usage is not known, or the other model has no price for it
+    left_out: int  # their usage, or of which band its prompts are, is not known, or the other model has no price for it
 
 
 def reprice(calls: Iterable[CallRow], is_meant: Callable[[CallRow], bool], model: Model) -> list[Repriced]:
     """Price the usage of calls as another model's at its standard tier, at each call's instant; dearest first."""
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for call in calls:
-        cost = charged(call)
-        if call.state != "charged" or cost is None or not is_meant(call):
-            continue
-        found, pico = sums[call.model], _pico(call, model)
-        if pico is None:
-            found[3] += 1
-        else:
-            found[:3] = found[0] + 1, found[1] + cost.nano, found[2] + Money.from_pico(pico).nano
+        meant = [part for part in _parts(call) if is_meant(part)] if call.state == "charged" else []
+        for name in sorted({part.model for part in meant}):
+            _count(sums[name], [part for part in meant if part.model == name], model)
     rows = [
         Repriced(name, model.id, count, Money(spent), Money(would), left_out)
         for name, (count, spent, would, left_out) in sums.items()
@@ -281,11 +276,41 @@ def reprice(calls: Iterable[CallRow], is_meant: Callable[[CallRow], bool], model
     return sorted(rows, key=lambda row: (-row.spent.nano, row.model))
 
 
+def _parts(call: CallRow) -> list[CallRow]:
+    """Part a call by the models in it. Where none is the one that was called, that is another name of theirs."""
+    shares = shares_now(call)
+    is_named = any(share.model == call.model for share in shares)
+    return [
+        replace(
+            call, model=share.model, model_served=share.model, usage=share.usage, charged=share.amount,
+            asked_model=None if is_named and share.model != call.model else call.asked_model, shares=(share,),
+        )
+        for share in shares
+    ] or [call]  # fmt: skip
+
+
+def _count(sums: list[int], parts: Sequence[CallRow], model: Model) -> None:
+    """Count one call's parts of one model."""
+    picos = [_pico(part, model) for part in parts]
+    known = [pico for pico in picos if pico is not None]
+    if len(known) < len(picos):
+        sums[3] += 1
+        return
+    spent = sum((cost for part in parts if (cost := charged(part)) is not None), ZERO)
+    sums[:3] = sums[0] + 1, sums[1] + spent.nano, sums[2] + Money.from_pico(sum(known)).nano
+
+
 def _pico(call: CallRow, model: Model) -> int | None:
-    if call.estimated or not call.usage:
-        return None  # what was charged is no usage's price
+    if call.estimated or not call.usage or (call.tier == BATCH and not call.shares):
+        return None  # what was charged is no usage's price, or that of several prompts which the row does not part
     try:
-        return price(model, call.usage, Terms(), call.at)
+        if not call.shares:
+            return price(model, call.usage, Terms(), call.at)
+        (share,) = call.shares
+        sizes = (share.least_prompt, share.most_prompt)
+        if len({band_start(model, size, Terms(), call.at) for size in sizes}) > 1:
+            return None  # which of its prompts are in which band of this model's the row does not say
+        return price(model, call.usage, Terms(), call.at, prompt_size=share.most_prompt)
     except UnpricedError:
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms, Void
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Share, Terms, Void
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.admin import SqliteAdmin
@@ -247,3 +247,86 @@ def test_a_batch_whose_requests_are_alike_is_taken_apart_as_a_call(lockpin, book
 
     assert (done.returncode, "tier batch" in done.stdout) == (0, True)
     assert "a batch of" not in done.stdout
+
+
+BATCH = Terms("batch")
+BANDS = """
+pricing:
+  slow: {input: 1, output: 5, tiers: {batch: {x: "0.5"}}}
+  dear: {input: 10, output: 50, tiers: {batch: {x: "0.5"}}, above: [{tokens: "999", input: 30, output: 70}]}
+"""
+SHARES = (
+    Share("slow", {Unit.INPUT: 100, Unit.OUTPUT: 30}, Money.parse("0.000125"), 1, 100, 100, BATCH),
+    Share("dear", {Unit.INPUT: 2500, Unit.OUTPUT: 500}, Money.parse("0.025"), 5, 500, 500, BATCH),
+)
+WHOLE = {Unit.INPUT: 2600, Unit.OUTPUT: 530}
+SIX = Ceiling(3780, 1000, CEILING.prompt_units, CEILING.output_units, {}, requests=6)
+
+
+def test_batch_is_the_sum_of_its_models_and_its_hold_is_said_to_be_that_of_each_request(lockpin, book, home):
+    home.config(BANDS)
+    book("0.025125", WHOLE, model="slow", terms=BATCH, shares=SHARES, ceiling=SIX, hold="0.029815", tokens=4780)
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 0
+    *lines, last = [" ".join(line.split()) for line in done.stdout.splitlines()[2:]]
+    assert last == (
+        "a prompt of up to 3,780 tokens, 1,000 of output, for 6 requests, each of which was bound by itself"
+    )
+    assert lines == [
+        "charge: $0.025125",
+        "",
+        "slow: $0.000125",
+        "UNIT COUNT RATE AMOUNT",
+        "input 100 $1/M $0.00010",
+        "output 30 $5/M $0.00015",
+        "× 1/2 tier batch",
+        "= $0.000125",
+        "",
+        "dear, 5 prompts: $0.025",
+        "UNIT COUNT RATE AMOUNT",
+        "input 2,500 $10/M $0.025",
+        "output 500 $50/M $0.025",
+        "× 1/2 tier batch",
+        "= $0.025",
+        "",
+        "hold: $0.029815",
+    ]
+
+
+def test_batch_in_json_has_its_models_as_shares(lockpin, book, home):
+    home.config(BANDS)
+    book("0.025125", WHOLE, model="slow", terms=BATCH, shares=SHARES, ceiling=SIX)
+
+    told = json.loads(lockpin("prices", "explain", "--format", "json").stdout)["charge"]
+    lines = lockpin("prices", "explain", "--format", "csv").stdout.splitlines()
+
+    assert (told["booked_usd"], told["adds_up"], told["parts"]) == ("0.025125", True, [])
+    assert [(share["model"], share["prompts"], share["sum_usd"]) for share in told["shares"]] == [
+        ("slow", 1, "0.000125"),
+        ("dear", 5, "0.025"),
+    ]
+    assert lines[3].startswith('"charge of dear, 5 prompts",input,2500,10,')
+
+
+def test_share_at_other_prices_does_not_add_up(lockpin, book, home):
+    home.config(BANDS.replace("output: 50", "output: 60"))
+    book("0.025125", WHOLE, model="slow", terms=BATCH, shares=SHARES, ceiling=SIX)
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 1
+    assert "these prices give another sum than was booked: prices changed since" in done.stdout
+
+
+def test_batch_of_an_earlier_version_is_given_no_wrong_sum(lockpin, book, home):
+    home.config(BANDS)
+    book("0.025", {Unit.INPUT: 2500, Unit.OUTPUT: 500}, model="dear", terms=BATCH)
+
+    done = lockpin("prices", "explain")
+
+    assert done.returncode == 0
+    assert "the requests of a batch: each was priced by itself, by its own model and length" in done.stdout
+    assert "for the requests of a batch, each of which was bound by itself" in done.stdout
+    assert "0.055" not in done.stdout

@@ -142,6 +142,25 @@ def test_its_results_settle_it_once():
     assert (desk.held(), charge[0] < held) == (0, True)
 
 
+def test_its_charge_says_what_each_model_and_each_band_came_to():
+    desk = desk_with()
+    created(
+        desk, ask(desk, one("a"), one("b", "bands", text="x" * 4000), one("c", "bands"), one("d", "bands"), one("e"))
+    )
+
+    lines = [result("b", 10, 1000, "bands"), result("c", 10, 999, "bands"), result("d", 20, 600, "bands")]
+    results(desk, *lines, result("a", 30, 100), other("e"))
+
+    (row,) = (row for row in desk.ledger.rows if row.kind == "charge")
+    shares = desk.ledger._done[row.call or ""][0].charge.shares
+    assert [(s.model, s.prompts, s.least_prompt, s.most_prompt, s.amount.nano) for s in shares] == [
+        ("bands", 1, 1000, 1000, (1000 * 3_000 + 10 * 7_000) // 2),
+        ("bands", 2, 600, 999, (1599 * 1_000 + 30 * 5_000) // 2),
+        ("ink", 1, 100, 100, (100 * 1_000 + 30 * 5_000) // 2),
+    ]
+    assert sum(share.amount.nano for share in shares) == row.usd
+
+
 def test_each_result_is_charged_on_the_terms_that_it_states():
     """A region for one of them; and a tier that no batch should have, which is believed and booked above the hold."""
     desk = desk_with()

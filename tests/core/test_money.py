@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lockpin_core.money import MAX_NANO, ZERO, Money, fee_pico, rate_exact, rate_pico
+from lockpin_core.money import MAX_NANO, ZERO, Money, fee_pico, rate_exact, rate_pico, shared_out
 
 NANOS = st.integers(-(9_223_372_036 * 10**9), 9_223_372_036 * 10**9)
 
@@ -172,3 +172,11 @@ def test_a_rate_times_a_count_is_exact(pico, count, pieces):
     assert Fraction(text) / 10**6 * count == Fraction(rate_pico(text) * count, 10**12)
     fee = Decimal(pico).scaleb(-12)
     assert Fraction(fee) * pieces == Fraction(fee_pico(fee) * pieces, 10**12)
+
+
+@pytest.mark.parametrize(
+    ("total", "weights", "shares"),
+    [(10, [1, 1, 1], [3, 3, 4]), (7, [2, 0, 5], [2, 0, 5]), (0, [1, 2], [0, 0]), (5, [0, 0], [5, 0]), (5, [], [])],
+)
+def test_an_amount_is_shared_out_without_a_rest(total, weights, shares):
+    assert shared_out(total, weights) == shares

@@ -2,6 +2,7 @@ from datetime import UTC, datetime
 
 import nouns
 
+from lockpin_core.call import Share
 from lockpin_core.money import ZERO, Money
 from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.usage import Unit
@@ -58,3 +59,13 @@ def test_a_charge_above_its_hold_is_marked():
 
 def test_nothing_charged_is_0_and_not_null():
     assert receipt(ReceiptFacts("c3", AT, "allowed", "t", "openai", "m", charged=ZERO))["charged_usd"] == "0"
+
+
+def test_a_call_of_several_models_says_what_each_came_to():
+    shares = (Share("m", {Unit.INPUT: 7}, Money(280_000), 2), Share("n", {Unit.OUTPUT: 1}, Money(1)))
+    facts = ReceiptFacts("c5", AT, "allowed", "t", "anthropic", "m", charged=Money(280_001), shares=shares)
+
+    assert receipt(facts)["shares"] == [
+        {"model": "m", "prompts": 2, "charged_usd": "0.00028", "usage": {"input": 7}},
+        {"model": "n", "prompts": 1, "charged_usd": "0.000000001", "usage": {"output": 1}},
+    ]

@@ -13,7 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core import prices
-from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Quote, Reading, Terms, Void
+from lockpin_core.call import (
+    Call,
+    Ceiling,
+    Charge,
+    Doubt,
+    Ending,
+    Later,
+    Outcome,
+    Portion,
+    Quote,
+    Reading,
+    Share,
+    Terms,
+    Void,
+)
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.settlement import Tariff, price_still_possible, settle
@@ -149,6 +163,72 @@ def test_a_total_is_rounded_up_once_over_all_models():
     assert charge.amount == Money(1)  # 500 + 500 pico are one nano; rounded each they would be two
     assert charge.usage == {Unit.CACHE_READ: 2}
     assert charge.model_served == "a"
+
+
+def reply_of(*portions, **facts):
+    return Reading(portions, complete=True, terminal=True, **facts)
+
+
+def test_several_models_of_a_reply_have_their_shares_of_the_charge():
+    portions = (Portion("a", {Unit.OUTPUT: 7}), Portion("b", {Unit.INPUT: 3}), Portion("a", {Unit.INPUT: 5}))
+
+    charge = settle(CALL, reply_of(*portions, terms=Terms("priority")), DONE, TARIFF)
+
+    # Twice 7 × 10 + 5 × 2 and 3 × 2 microdollars.
+    assert charge.shares == (
+        Share("a", {Unit.OUTPUT: 7, Unit.INPUT: 5}, Money(160_000), 2, 0, 5, Terms("priority")),
+        Share("b", {Unit.INPUT: 3}, Money(12_000), 1, 3, 3, Terms("priority")),
+    )
+
+
+def test_prompts_of_two_bands_and_of_two_terms_are_kept_apart():
+    sizes = [(600, None), (400, None), (600, "batch"), (700, None)]
+    portions = [Portion("a", {Unit.INPUT: size}, terms=Terms(tier)) for size, tier in sizes]
+    tariff = replace(TARIFF, band=lambda model, prompt, terms: 500 if prompt >= 500 else 0)
+
+    charge = settle(CALL, reply_of(*portions), DONE, tariff)
+
+    assert [(share.prompts, share.least_prompt, share.most_prompt, share.terms.tier) for share in charge.shares] == [
+        (2, 600, 700, None), (1, 400, 400, None), (1, 600, 600, "batch"),
+    ]  # fmt: skip
+    assert sum(share.amount.nano for share in charge.shares) == charge.amount.nano
+
+
+def test_a_reply_of_one_prompt_has_no_shares_and_a_list_of_one_result_has_one():
+    portion = Portion("b", {Unit.INPUT: 3})
+
+    assert settle(CALL, reply_of(portion), DONE, TARIFF).shares == ()
+    (share,) = settle(CALL, reply_of(portion, requests=1), DONE, TARIFF).shares
+    assert (share.model, share.amount) == ("b", Money(6_000))
+
+
+def test_shares_add_up_to_what_is_booked_also_where_the_reply_says_a_dearer_figure():
+    portions = [Portion(name, {Unit.CACHE_READ: 1}) for name in "aba"]  # 200 nanodollars each
+
+    charge = settle(CALL, reply_of(*portions, stated_pico=1_000_000), DONE, TARIFF)
+
+    assert charge.amount == Money(1_000)
+    assert [share.amount.nano for share in charge.shares] == [666, 334]
+
+
+def test_more_shares_than_a_row_has_room_for_are_kept_by_model_alone():
+    portions = [Portion("ab"[tier % 2], {Unit.INPUT: tier}, terms=Terms(f"t{tier}")) for tier in range(100)]
+
+    charge = settle(CALL, reply_of(*portions), DONE, TARIFF)
+
+    assert [(share.model, share.prompts, share.least_prompt, share.most_prompt) for share in charge.shares] == [
+        ("a", 50, 0, 98), ("b", 50, 1, 99),
+    ]  # fmt: skip
+    assert sum(share.amount.nano for share in charge.shares) == charge.amount.nano
+
+
+def test_an_estimate_has_no_shares():
+    two = (Portion("a", {Unit.INPUT: 100}), Portion("b", {Unit.INPUT: 3}))
+    chained = replace(CALL, quote=replace(CALL.quote, ceiling=replace(CALL.quote.ceiling, left_out=50)))
+
+    estimate = settle(chained, reply_of(*two), DONE, TARIFF)
+    assert (estimate.reason, estimate.shares) == ("hidden_input", ())
+    assert settle(CALL, Reading(two, prompt_stated=True), CUT, TARIFF).shares == ()
 
 
 def test_less_than_a_nanodollar_costs_one():

@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget
-from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Terms
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Share, Terms
 from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import CallNote, Rules
@@ -80,6 +80,17 @@ def call(call_id, dollars, *, tokens=100, task="t", host="m", model="gpt-5.5", p
 def charge(dollars, *, tokens=20, **more):
     usage = {Unit.INPUT: 5, Unit.CACHE_READ: 3, Unit.CACHE_WRITE_5M: 2, Unit.OUTPUT: 10}
     return Charge(money(dollars), usage, tokens, "gpt-5.5-2026-09-01", "default", **more)
+
+
+def parted(dollars, other="dear-1", model="gpt-5.5"):
+    """Give the shares of a `charge` whose output was another model's, and two thirds of its dollars, rounded down."""
+    nano = money(dollars).nano
+    theirs = 2 * nano // 3
+    prompt = {Unit.INPUT: 5, Unit.CACHE_READ: 3, Unit.CACHE_WRITE_5M: 2}
+    return (
+        Share(model, prompt, Money(nano - theirs), 2, 4, 6, Terms("batch")),
+        Share(other, {Unit.OUTPUT: 10}, Money(theirs)),
+    )
 
 
 def note(call_id, *, code="budget_exceeded", task="t", **more):

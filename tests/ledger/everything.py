@@ -21,6 +21,7 @@ from tests.ledger.desk import (
     machine,
     money,
     note,
+    parted,
     refusal,
     rules,
 )
@@ -43,7 +44,7 @@ def settle(desk, call_id, dollars, **more):
 def fill(desk):
     """Let everything happen: two days, many writers, two calls still open at the end, one of them deferred."""
     hold(desk, "c01", "0.3")
-    settle(desk, "c01", "0.25")
+    settle(desk, "c01", "0.25", shares=parted("0.25"))
     hold(desk, "c02", "0.5", task="fix-login")
     desk.ledger.void("c02", Void("not_sent")).result(WAIT_S)
     desk.clock.pass_by(minutes=20)
@@ -77,7 +78,7 @@ def fill(desk):
     desk.ledger.stop()
     desk.ledger = desk.open()  # c06 is over
     desk.admin.task_close("fix-login", who="ada")
-    settle(desk, "c06", "0.05")  # too late: a correction
+    settle(desk, "c06", "0.05", shares=parted("0.05"))  # too late: a correction
     hold(desk, "c11", "0.25")
     hold(desk, "c12", "0.35")
     desk.ledger.defer("c12", timedelta(hours=1)).result(WAIT_S)

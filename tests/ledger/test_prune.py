@@ -18,10 +18,11 @@ from lockpin_core.ledger import prune as module
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import Held, Short
 from lockpin_core.ledger.prune import KEPT_US, Plan, plan, prune, pruned
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.verify import verify
 from lockpin_core.windows import Window
 from tests.ledger import everything
-from tests.ledger.desk import LIFETIME, OWN, WAIT_S, SqliteDesk, call, charge, machine, money, rules
+from tests.ledger.desk import LIFETIME, OWN, WAIT_S, SqliteDesk, call, charge, machine, money, parted, rules
 from tests.ledger.everything import chain_anew, forging
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -76,6 +77,21 @@ def test_all_that_follows_from_rows_stays_and_the_rest_is_verified(desk):
     assert verdict.wrong is None
     assert verdict.pruned_to == taken
     assert tuple(count(desk)[1:]) == (taken + 1, last + 3)  # it began, that account, and what stands for the rows
+
+
+def test_what_each_model_of_a_call_came_to_outlives_its_rows(desk):
+    assert isinstance(desk.ledger.hold(call("c1", "1"), RULES).result(WAIT_S), Held)
+    desk.ledger.settle("c1", charge("0.3", shares=parted("0.3"))).result(WAIT_S)
+    desk.clock.pass_by(days=100)
+    spend(desk, "c2", "1")
+    kept = table(desk, "totals")
+
+    take_out(desk)
+
+    assert (table(desk, "totals"), verify(desk.path).wrong) == (kept, None)
+    assert [row[0] for row in desk.query("SELECT call FROM rows WHERE kind = 'charge'")] == ["c2"]
+    with LedgerReader(desk.path) as read:
+        assert {total.key: total.spent.exact() for total in read.totals("model")} == {"gpt-5.5": "1.1", "dear-1": "0.2"}
 
 
 def test_the_event_says_who_began_and_up_to_which_row(desk):

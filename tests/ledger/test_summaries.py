@@ -12,7 +12,7 @@ from lockpin_core.clock import instant
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.summaries import GROUPS
 from tests.ledger.contract import hold, settle
-from tests.ledger.desk import NOON, WAIT_S, SqliteDesk, call, machine, money, note, refusal, rules
+from tests.ledger.desk import NOON, WAIT_S, SqliteDesk, call, machine, money, note, parted, refusal, rules
 
 WIDE = rules(machine("1000"))
 COUNTED = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
@@ -26,6 +26,8 @@ STEPS = (
     "settle",
     "estimate",
     "unpriced",
+    "parted",
+    "parted",
     "void",
     "defer",
     "defer",
@@ -55,13 +57,14 @@ def play(desk, told):
         elif what == "late" and deferred:
             again(desk)  # what is open is charged, and what is deferred and over
             ended, opened = ended + opened, []
-            settle(desk, deferred[pick % len(deferred)], dollars)
+            settle(desk, deferred[pick % len(deferred)], dollars, shares=parted(dollars) if number % 2 else ())
         elif what == "correct" and ended:
             desk.admin.correct(ended[pick % len(ended)], money(f"0.{number:02}1"), reason="invoice", who="ada")
-        elif what in ("settle", "estimate", "unpriced", "void") and opened:
+        elif what in ("settle", "estimate", "unpriced", "parted", "void") and opened:
             taken = opened.pop(pick % len(opened))
             ended.append(taken)
             facts = {"estimate": {"estimated": True, "reason": "no_usage"}, "unpriced": {"priced": False}}
+            facts["parted"] = {"shares": parted(dollars, f"dear-{pick % 2}")}
             if what == "void":
                 desk.ledger.void(taken, Void("not_sent")).result(WAIT_S)
             else:
@@ -85,9 +88,21 @@ def keys_of(row, by, zone):
     return [row[by] or None]
 
 
+def answered(rows):
+    """Put the shares of other models in rows of their own, and take them off those that they are in."""
+    for row in rows:
+        others = [one for one in json.loads(row["data"] or "{}").get("shares", ()) if one["model"] != row["model"]]
+        names = ("usd", *COUNTED)
+        yield row | {name: (row[name] or 0) - sum(one.get(name, 0) for one in others) for name in names if others}
+        for one in others:
+            nothing = {"estimated": None, "priced": None, "data": "{}"}
+            yield row | nothing | {name: one.get(name, 0) for name in names} | {"model": one["model"]}
+
+
 def added_up(rows, by, since, until, zone=UTC):
     """Add up every row by itself: the slow way, in other words than the program's."""
     found = {}
+    rows = answered(rows) if by == "model" else rows
     for row in rows:
         when = instant(row["held_at"] or row["at"])
         if (since is not None and when < since) or (until is not None and when >= until):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lockpin_core.call import Ceiling, Terms
 from lockpin_core.errors import UnpricedError
 from lockpin_core.money import ZERO, Money
-from lockpin_core.prices import PriceTable, max_output_fitting, price, quote, rates_text, shipped_dir
+from lockpin_core.prices import PriceTable, band_start, max_output_fitting, price, quote, rates_text, shipped_dir
 from lockpin_core.usage import CACHE_WRITES, Unit, output_tokens, prompt_tokens
 from lockpin_core.wire.openai_usage import normalised
 
@@ -451,3 +451,11 @@ def test_a_free_model_bills_by_nothing():
 
 def test_receipts_carry_the_rate_of_a_second():
     assert rates_text(shipped("whisper-1"), Terms(), AT) == {"second": "100"}
+
+
+def test_several_prompts_together_are_priced_in_the_band_of_each():
+    banded = own({"input": "1", "output": "5", "above": [{"tokens": "999", "input": "3", "output": "7"}]})
+
+    assert dollars(banded, {I: 1_500, O: 100}) == "0.0052"
+    assert dollars(banded, {I: 1_500, O: 100}, prompt_size=750) == "0.002"
+    assert [band_start(banded, size, UNSAID, AT) for size in (0, 999, 1_000, 5_000)] == [0, 0, 1_000, 1_000]

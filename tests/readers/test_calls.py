@@ -1,7 +1,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lockpin_core.call import Payers
+from lockpin_core.call import Payers, Share
 from lockpin_core.ledger.listing import Balanced, CallRow
 from lockpin_core.money import ZERO, Money
 from lockpin_core.readers.calls import FIELDS, charged, in_the_way, needed, receipt_of, summary
@@ -98,3 +98,12 @@ def test_refused_call_says_what_it_needed_and_what_each_limit_had_left():
     }
     assert summary(own).endswith(": refused (budget_exceeded): needed $0.31, task has $0.25 left")
     assert "refusal" not in receipt_of(REFUSED)  # of an earlier version
+
+
+def test_shares_in_a_receipt_add_up_to_what_the_call_costs_by_now():
+    shares = (Share("m", {Unit.INPUT: 100}, Money.parse("0.0014")), Share("n", {Unit.OUTPUT: 20}, Money.parse("0.02")))
+    now = [replace(ROW, shares=shares), replace(ROW, shares=shares, charged=Money.parse("0.0107")), replace(ROW)]
+
+    told = [[share["charged_usd"] for share in receipt_of(row).get("shares", ())] for row in now]
+
+    assert told == [["0.0014", "0.02"], ["0.0007", "0.01"], []]

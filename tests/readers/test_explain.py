@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Share, Terms
 from lockpin_core.clock import new_id
 from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.listing import CallRow
@@ -14,7 +14,7 @@ from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.money import Money
 from lockpin_core.prices import Model, PriceTable, quote, shipped_dir
-from lockpin_core.readers.explain import Asked, AskedReader, Part, charge_sum, hold_sum
+from lockpin_core.readers.explain import Asked, AskedReader, Part, charge_sum, hold_sum, is_that, share_sum
 from lockpin_core.usage import Unit
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -156,6 +156,31 @@ def test_charge_is_each_count_times_its_rate_and_fees_by_the_piece():
         ("web_search", 2, 2 * 10**10),
     }  # fmt: skip
     assert (found.amount, found.tier, found.above) == (Money.parse("0.035"), "standard", 0)
+
+
+def test_share_is_the_sum_of_its_prompts_each_in_its_band():
+    banded = model(above=[{"tokens": "999", "input": "30", "output": "70"}], tiers={"batch": {"x": "0.5"}})
+    share = Share("m", {Unit.INPUT: 2500, Unit.OUTPUT: 500}, Money.parse("0.0125"), 5, 400, 600, Terms("batch"))
+
+    found = share_sum(banded, share, AT, None)
+
+    # Half of 2,500 × $5 and 500 × $25 a million.
+    assert (found.amount, found.tier, found.above) == (share.amount, "batch", 0)
+    assert (is_that(share, found), is_that(share._replace(amount=Money.parse("0.012500002")), found)) == (True, False)
+
+
+def test_hold_of_a_batch_is_told_where_its_requests_are_bound_like_one(tmp_path: Path):
+    halved = model(tiers={"batch": {"x": "0.5"}})
+    ceiling = Ceiling(3000, 8192, WRITTEN, OUT, {}, requests=2)
+    row, asked = booked(
+        tmp_path, ceiling, quote(halved, ceiling, Terms("batch"), AT, batched=True), terms=Terms("batch")
+    )
+
+    found = hold_sum(halved, row, asked, None)
+
+    assert (asked.requests, row.requests) == (2, 2)
+    assert found is not None
+    assert (found.amount, found.tier) == (asked.held, "batch")
 
 
 def test_last_picodollars_of_a_sum_become_a_nanodollar():

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 from lockpin_core import clock
 from lockpin_core.budgets import Budget
-from lockpin_core.call import Payers
+from lockpin_core.call import Payers, Share
 from lockpin_core.clock import micros
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.money import Money
@@ -155,6 +155,50 @@ def test_usage_is_priced_as_another_models():
     assert (row.model, row.as_model, row.calls, row.left_out) == ("claude-opus-4-5", "pen", 1, 2)
     assert (row.spent, row.would_spend) == (Money.parse("0.0214"), Money.parse("0.0004"))
     assert sum_of([row, row]).would_spend == Money.parse("0.0008")
+
+
+BANDED = {"input": "1", "output": "5", "above": [{"tokens": "999", "input": "3", "output": "7"}]}
+# Five requests of 500 tokens for "dear" and one of 100 for "slow", at half their price.
+MIXED = replace(
+    ROW, model="slow", asked_model="slow-latest", model_served="dear", charged=Money.parse("0.025125"), tier="batch",
+    usage={Unit.INPUT: 2600, Unit.OUTPUT: 530},
+    shares=(
+        Share("dear", {Unit.INPUT: 2500, Unit.OUTPUT: 500}, Money.parse("0.025"), 5, 500, 500),
+        Share("slow", {Unit.INPUT: 100, Unit.OUTPUT: 30}, Money.parse("0.000125"), 1, 100, 100),
+    ),
+)  # fmt: skip
+
+
+def repriced(row, name, entry, *, by=lambda call: (call.model, call.asked_model)):
+    other = PriceTable.load(shipped_dir(), {"other": entry}).find("anthropic", "other")
+    return [(r.model, r.calls, r.spent.exact(), r.would_spend.exact(), r.left_out) for r in reprice(
+        [row], lambda call: name in by(call), other)]  # fmt: skip
+
+
+def test_each_prompt_of_a_call_is_priced_by_itself_and_each_model_alone():
+    # 500 tokens are below the band of 1,000, though 2,500 are not: 2,500 × $1 + 500 × $5 a million.
+    assert repriced(MIXED, "dear", BANDED) == [("dear", 1, "0.025", "0.005", 0)]
+    assert repriced(MIXED, "slow", BANDED) == [("slow", 1, "0.000125", "0.00025", 0)]
+    assert repriced(MIXED, "slow-latest", BANDED) == [("slow", 1, "0.000125", "0.00025", 0)]
+    assert repriced(MIXED, "fast", BANDED) == []
+
+
+def test_call_whose_model_answered_under_another_name_is_found_by_both():
+    dated = replace(MIXED, shares=(MIXED.shares[0]._replace(model="slow-2026"),))
+
+    found = [("slow-2026", 1, "0.025125", "0.005", 0)]
+    assert [repriced(dated, name, BANDED) for name in ("slow-2026", "slow-latest")] == [found, found]
+
+
+def test_prompts_of_which_the_row_does_not_say_the_band_are_left_out():
+    shares = (MIXED.shares[0]._replace(least_prompt=400, most_prompt=1000), MIXED.shares[1])
+
+    assert repriced(replace(MIXED, shares=shares), "dear", BANDED) == [("dear", 0, "0", "0", 1)]
+    assert repriced(replace(MIXED, shares=()), "slow", BANDED) == [("slow", 0, "0", "0", 1)]  # of an earlier version
+
+
+def test_output_of_a_batch_is_not_lowered():
+    assert bounds(replace(MIXED, output_limit=None, held_output=50_000)) == (None, None)
 
 
 def test_row_of_the_ledger_becomes_what_a_replay_needs():
