@@ -24,6 +24,7 @@ from lockpin_core.provider_files import choice, read_files, table, text, texts, 
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
 _GLOBAL, _LOCATION = "global", re.compile("/locations/([^/]+)")
 _COLON = re.compile("%3A", re.IGNORECASE)  # a colon parts no segments, so a path reads the same with it coded
+_ARN_SLASH = re.compile("(/arn:[^/%]+)%2F", re.IGNORECASE)  # nor does the slash in a name of Amazon's, coded or not
 _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remembers, of at most so many characters
 _KEYS = frozenset(
     {
@@ -186,6 +187,15 @@ class Provider:
                 return geo
         return None
 
+    def nearness(self, host: str) -> tuple[int, ...]:
+        """Say how much of each label of a canonical host the nearest of the patterns spells out, the last label first.
+
+        Of two vendors whose patterns it fits it is the vendor's with the larger one.
+        """
+        fitting = (glob for glob in self.hosts if host_pattern((glob,)).fullmatch(host))
+        spelled = (tuple(len(label.replace("*", "")) for label in reversed(glob.split("."))) for glob in fitting)
+        return max(spelled, default=())
+
     def bills(self, status: int, code: str | None) -> bool:
         """Say whether an error reply is billed all the same."""
         return any(error.status == status and error.code in (None, code) for error in self.billed_errors)
@@ -198,7 +208,7 @@ class Provider:
 
     def _lists_free(self, method: str, path: str, plain: str, *, literal: bool = False) -> bool:
         """Say whether a path is listed as free; `literal`: by an entry whose last segment is written out."""
-        if _COLON.sub(":", path.split("?", 1)[0]) != plain:
+        if _ARN_SLASH.sub(r"\1/", _COLON.sub(":", path.split("?", 1)[0])) != plain:
             return False
         listed = (pattern for verb, pattern in self.free if verb == method)
         wanted = (pattern for pattern in listed if not literal or not re.search(r"[*{]", pattern.rpartition("/")[2]))
@@ -238,7 +248,8 @@ class Providers:
         name = canonical_host(host)
         if name in self._exact:
             return self._exact[name]
-        return next((provider for pattern, provider in self._patterns if pattern.fullmatch(name)), None)
+        found = [provider for pattern, provider in self._patterns if pattern.fullmatch(name)]
+        return max(found, key=lambda provider: provider.nearness(name), default=None)
 
     def by_name(self, name: str) -> Provider | None:
         """Find a provider by the name it has in base URLs."""

@@ -5,7 +5,7 @@ import pytest
 
 from lockpin_core.errors import PriceError
 from lockpin_core.prices import shipped_dir
-from lockpin_core.providers import Free, Metered, Providers, Unknown
+from lockpin_core.providers import Free, Metered, Provider, Providers, Unknown
 
 PROVIDERS = Providers.load(shipped_dir())
 
@@ -45,6 +45,12 @@ def test_a_look_alike_is_nobodys(host):
         ("my-resource.openai.azure.com", "azure"),
         ("bedrock-runtime.eu-central-1.amazonaws.com", "bedrock"),
         ("bedrock-mantle.us-east-1.api.aws", "bedrock"),
+        ("vpce-0a-1b.bedrock-runtime.us-west-2.vpce.amazonaws.com", "bedrock"),
+        ("vpce-0a-1b.bedrock.us-west-2.vpce.amazonaws.com", "bedrock"),
+        ("vpce-0a-1b.bedrock-runtime.us-gov-west-1.vpce.amazonaws.com", "bedrock_gov"),
+        ("vpce-0a-1b-us-gov-east-1a.bedrock-mantle-fips.us-gov-east-1.vpce.amazonaws.com", "bedrock_gov"),
+        ("vpce-0a-1b.bedrock.us-gov-west-1.vpce.amazonaws.com", "bedrock_gov"),
+        ("vpce-0a-1b.bedrock-runtime.us-iso-east-1.vpce.c2s.ic.gov", "bedrock_gov"),
         ("europe-west4-aiplatform.googleapis.com", "vertex"),
         ("aiplatform.eu.rep.googleapis.com", "vertex"),
         ("claude.googleapis.com", "claude_google"),
@@ -55,6 +61,18 @@ def test_a_look_alike_is_nobodys(host):
 )
 def test_every_vendor_has_its_hosts(host, name):
     assert PROVIDERS.for_host(host).name == name
+
+
+def test_of_two_patterns_the_one_that_says_more_of_the_last_labels_counts_whatever_their_order():
+    wide = Provider("wide", "https://x", ("run-long-name.*.example.com", "*.run.*.example.com"))
+    near = Provider("near", "https://x", ("run-*.gov-*.example.com", "*.run.gov-*.example.com"))
+
+    for pair in ((wide, near), (near, wide)):
+        providers = Providers.of(pair)
+        assert providers.for_host("run-long-name.gov-1.example.com") is near
+        assert providers.for_host("x.run.gov-1.example.com") is near
+        assert providers.for_host("run-long-name.us-1.example.com") is wide
+        assert providers.for_host("run-other.us-1.example.com") is None
 
 
 # Every host that the descriptions of the vendors' wires and of their clients name.
@@ -84,17 +102,21 @@ HOSTS = {
             *("us-east-1.amazonaws.com", "us-east-1.api.aws"),
             *("cn-north-1.amazonaws.com.cn", "cn-north-1.api.amazonwebservices.com.cn"),
             *("eusc-de-east-1.amazonaws.eu", "eusc-de-east-1.api.amazonwebservices.eu"),
+        )
+    ),
+    "bedrock_gov": tuple(
+        f"{service}.{place}"
+        for service in (
+            *("bedrock", "bedrock-fips", "bedrock-runtime", "bedrock-runtime-fips"),
+            *("bedrock-mantle", "bedrock-mantle-fips", "bedrock-agent-runtime"),
+        )
+        for place in (
+            *(f"us-gov-{side}-1.{end}" for side in ("east", "west") for end in ("amazonaws.com", "api.aws")),
             *("us-iso-east-1.c2s.ic.gov", "us-iso-east-1.api.aws.ic.gov"),
             *("us-isob-east-1.sc2s.sgov.gov", "us-isob-east-1.api.aws.scloud"),
             *("eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1.api.cloud-aws.adc-e.uk"),
             *("us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1.api.aws.hci.ic.gov"),
         )
-    ),
-    "bedrock_gov": tuple(
-        f"{service}.us-gov-{side}-1.{end}"
-        for service in ("bedrock-runtime", "bedrock-runtime-fips", "bedrock-mantle")
-        for side in ("east", "west")
-        for end in ("amazonaws.com", "api.aws")
     ),
     "vertex": (
         *("aiplatform.googleapis.com", "us-central1-aiplatform.googleapis.com"),
@@ -337,6 +359,33 @@ def test_counting_is_free_also_where_its_path_looks_like_a_billed_one():
     for colon in (":", "%3A", "%3a"):
         assert route(BEDROCK, "POST", f"/model/anthropic.claude-haiku-4-5-v1{colon}0/count-tokens") == Free()
     assert route(BEDROCK, "POST", "/model/anthropic.claude-haiku-4-5-v1%253A0/count-tokens") == Unknown()
+
+
+FOUNDATION = "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-haiku-4-5-v1:0"
+
+
+@pytest.mark.parametrize(
+    "coded", [quote(FOUNDATION, safe=""), quote(FOUNDATION, safe=":"), quote(FOUNDATION), FOUNDATION]
+)
+def test_counting_for_an_arn_is_free_however_its_slash_is_written(coded):
+    for host in (BEDROCK, "bedrock-runtime.us-gov-west-1.amazonaws.com"):
+        assert route(host, "POST", f"/model/{coded}/count-tokens") == Free()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/model/arn%3Aaws%3Abedrock%2Fa%2Fb/count-tokens",
+        "/model/arn%3Aaws%3Abedrock%2F..%2Fcount-tokens",
+        "/model/arn%3Aaws%3Abedrock%252Fa/count-tokens",
+        "/model/x%2Farn%3Aa/count-tokens",
+        "/model%2Farn%3Aaws%3Abedrock%2Fa/count-tokens",
+        "/model/arn%3Aaws%3Abedrock%2Fa%2Fcount-tokens",
+        "/model/arn%3Aaws%3Abedrock%2Fa/count-tokens%2Fx",
+    ],
+)
+def test_what_is_no_arn_in_the_place_of_the_model_is_not_free(path):
+    assert route(BEDROCK, "POST", path) == Unknown()
 
 
 def test_a_later_look_at_a_background_reply_may_settle_it():
