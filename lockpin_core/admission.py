@@ -35,6 +35,7 @@ from lockpin_core.sizing.bound import (
 )
 from lockpin_core.usage import PIECE_UNITS, Unit
 from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.signatures import is_presigned, is_signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Incoming:
 
     def request(self) -> Request:
         """Give what a wire sees of it."""
-        return Request(self.method, self.host, self.path, self.headers, self.body, self.path_model)
+        presigned = is_presigned(self.query)
+        return Request(self.method, self.host, self.path, self.headers, self.body, self.path_model, presigned)
 
     def key_query(self) -> str:
         """Give what of the query is a key, with a question mark; other parameters are the call's own."""
@@ -69,7 +71,6 @@ class Incoming:
 
 
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
-_SIGNED = "aws4-"  # how every version of AWS's signature begins: it covers the body too
 
 
 class Refused(Exception):
@@ -237,12 +238,12 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
     if parsed.routed and not provider.price_cap:
         words = '"provider" may choose a host that is dearer, and nothing keeps the call from it here; leave it out'
         raise Refused("unpriced_tool", words, model=parsed.model)
-    is_signed = incoming.headers.get("authorization", "").strip().lower().startswith(_SIGNED)
-    if provider.plan or is_signed or not provider.output_settable:
+    signed = is_signed(incoming.request())
+    if provider.plan or signed or not provider.output_settable:
         parsed = replace(
             parsed,
-            output_settable=parsed.output_settable and provider.output_settable and not is_signed,
-            attested=parsed.attested or is_signed,
+            output_settable=parsed.output_settable and provider.output_settable and not signed,
+            attested=parsed.attested or signed,
             subscription=parsed.subscription or provider.plan,
         )
     if wire.lends_limit and parsed.tools and not provider.keeps_tool_limit and not parsed.subscription:

@@ -21,6 +21,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     path_model: str | None = None  # the model where the path names it, decoded, case kept
+    presigned: bool = False  # the query has a signature that covers the body
 
 
 @dataclass(frozen=True, slots=True)

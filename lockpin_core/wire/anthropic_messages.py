@@ -29,6 +29,7 @@ from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.routing import is_routed
+from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 
@@ -38,7 +39,6 @@ _SUBSCRIPTION_TOKEN = "sk-ant-oat"  # an OAuth login of a plan; API keys begin o
 _BETAS = ("anthropic_beta", "betas")
 _MOST_OUTPUT_K = 128  # no model writes more without such a beta
 _LONG_OUTPUT = re.compile(r"output[-_]([0-9]+)k", re.IGNORECASE)
-_SIGNED = "aws4-hmac-sha256"  # an AWS signature, which covers the body
 
 # What the counting endpoint does not take; what it takes beside these may be part of the prompt.
 _NOT_COUNTED = frozenset(
@@ -163,10 +163,10 @@ class _Login:
     is_signed: bool = False
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> _Login:
-        scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+    def of(cls, request: Request) -> _Login:
+        scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
         is_plan = scheme.lower() == "bearer" and token.strip().startswith(_SUBSCRIPTION_TOKEN)
-        return cls(is_plan, scheme.lower() == _SIGNED)
+        return cls(is_plan, is_signed(request))
 
 
 def _parse(request: Request) -> Parsed:
@@ -184,7 +184,7 @@ def parse_message(request: Request, body: Body, layout: Layout | None = None) ->
     limit = whole(members.get("max_tokens"), "max_tokens")
     tier, speed, geo = (plain_word(members.get(key), key) for key in ("service_tier", "speed", "inference_geo"))
     tally = _tally(body)
-    login, found = _Login.of(request.headers), hosted(members, model, limit)
+    login, found = _Login.of(request), hosted(members, model, limit)
     if found.needs_limit and login.is_signed:
         unpriced("a tool of the provider's without max_uses, in a signed body that must not get one,")
     if found.hidden is not None:

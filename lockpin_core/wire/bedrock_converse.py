@@ -23,7 +23,6 @@ from lockpin_core.wire.bedrock_models import (
     bedrock_model,
     count_path,
     is_claude,
-    is_signed,
     stated_count,
     streams,
 )
@@ -33,6 +32,7 @@ from lockpin_core.wire.eventstream import EVENT_STREAM
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import bedrock_refusal
+from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally
 
@@ -119,7 +119,7 @@ def _parse(request: Request, body: Body) -> Parsed:
     tally.messages = len(messages) + ("system" in members)
     if not is_claude(model):
         tally.prompt_units.add(Unit.CACHE_WRITE_5M)
-    signed = is_signed(request.headers)
+    signed = is_signed(request)
     return Parsed(
         model=model,
         streamed=streams(request),

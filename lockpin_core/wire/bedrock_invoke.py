@@ -20,6 +20,7 @@ from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.anthropic_messages import AnthropicMessages
+from lockpin_core.wire.anthropic_shapes import REQUEST
 from lockpin_core.wire.anthropic_usage import Message, message_for, read_message, take_event
 from lockpin_core.wire.bedrock_models import (
     LATENCY,
@@ -29,7 +30,6 @@ from lockpin_core.wire.bedrock_models import (
     count_path,
     is_claude,
     is_opaque,
-    is_signed,
     stated_count,
     streams,
 )
@@ -39,8 +39,9 @@ from lockpin_core.wire.protocol import CountRequest, Scanner
 from lockpin_core.wire.refusals import bedrock_refusal
 from lockpin_core.wire.replies import read_object, word
 from lockpin_core.wire.scanners import BodyScanner
+from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.sse import Event
-from lockpin_core.wire.tally import unpriced
+from lockpin_core.wire.tally import refuse_unknown, unpriced
 
 _CHEAPER = frozenset({"flex", "batch"})  # tiers that nothing in the reply says were served
 _NOT_MESSAGES = "the body is no Messages request of Anthropic's, so its cost cannot be bounded"
@@ -58,8 +59,8 @@ class BedrockInvoke(AnthropicMessages):
     def parse(self, request: Request) -> Parsed:
         """Read a Messages request for the model that the path names.
 
-        What stands behind an ARN may be another maker's, which need not keep to `max_tokens`: there the model's maximum
-        is the limit.
+        What stands behind an ARN may be another maker's, which need not keep to `max_tokens` and may write to its cache
+        unasked: there the model's maximum is the limit, and no field is allowed that a Messages request has not.
         """
         model = bedrock_model(request)
         if not is_claude(model) and not is_opaque(model):
@@ -70,7 +71,7 @@ class BedrockInvoke(AnthropicMessages):
             if error.code == "bad_request" and _is_anothers(request.body, is_open=not is_opaque(model)):
                 raise WireError(f"{_NOT_MESSAGES} ({error})", "unpriced_tool") from None
             raise
-        signed = is_signed(request.headers)
+        signed = is_signed(request)
         parsed = replace(
             parsed,
             streamed=streams(request),
@@ -79,7 +80,7 @@ class BedrockInvoke(AnthropicMessages):
             attested=parsed.attested or signed,
             clamped=False,
         )
-        return replace(parsed, output_limit=None, output_settable=False) if is_opaque(model) else parsed
+        return _of_anyones(request, parsed) if is_opaque(model) else parsed
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply: of frames when `streamed`, else of one JSON body."""
@@ -109,6 +110,16 @@ class BedrockInvoke(AnthropicMessages):
         return bedrock_refusal(refusal, lockpin)
 
 
+def _of_anyones(request: Request, parsed: Parsed) -> Parsed:
+    """Bound what any maker's model may make of the body, where a name does not tell whose it is."""
+    members = read_body(request.body).members
+    unknown = (key for key, value in members.items() if key not in REQUEST.known and value not in (None, False))
+    if (name := next(unknown, None)) is not None:
+        refuse_unknown(f"field {shown_name(name)} for what stands behind an ARN")
+    units = parsed.prompt_units | {Unit.CACHE_WRITE_5M}
+    return replace(parsed, output_limit=None, output_settable=False, prompt_units=units)
+
+
 def _is_anothers(body: bytes, *, is_open: bool) -> bool:
     """Say whether a body that is no Messages request is in another format: an older one, or of another maker."""
     members = read_body(body).members
@@ -126,7 +137,11 @@ def _terms(headers: Mapping[str, str], stated: Terms) -> Terms:
 
 @dataclass(slots=True)
 class _Invoked(Message):
-    """A message whose first event states the whole prompt, unless a part of it may be cached and is not told of."""
+    """A message whose first event states the whole prompt, unless a part of it may be cached and is not told of.
+
+    Some models tell of the cache in the last event alone, and until then say nothing of it, or 0: so what a stream
+    says of its prompt before its end is the whole of it only where some of it was cached.
+    """
 
     may_cache: bool = False
     is_one: bool = False  # no other model may answer than the path's
@@ -134,8 +149,15 @@ class _Invoked(Message):
     def reading(self) -> Reading:
         """Say what is known now."""
         found = _served(Message.reading(self), is_one=self.is_one)
-        tells = not self.may_cache or all(self.start.get(key) is not None for key in _CACHE_FIELDS)
-        return replace(found, prompt_stated=found.prompt_stated and tells)
+        tells = not self.may_cache or self._tells_of_cache()
+        complete = found.complete and (tells or self.ended)
+        return replace(found, complete=complete, prompt_stated=found.prompt_stated and tells)
+
+    def _tells_of_cache(self) -> bool:
+        """Say whether reads and writes were both stated, and not both as 0."""
+        places = (self.start, self.last)
+        is_stated = all(any(place.get(key) is not None for place in places) for key in _CACHE_FIELDS)
+        return is_stated and any(place.get(key) for place in places for key in _CACHE_FIELDS)
 
 
 def _served(reading: Reading, *, is_one: bool) -> Reading:

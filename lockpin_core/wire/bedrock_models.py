@@ -1,4 +1,4 @@
-"""What Amazon Bedrock's own formats share: the model that a path names, signatures, counts. Knows no prices, no I/O.
+"""What Amazon Bedrock's own formats share: the model that a path names, counts. Knows no prices, no I/O.
 
 The path names a model, an inference profile (`us.`, `eu.`, `global.` before the model's name) or an ARN. The ARN of a
 model or of a profile that Amazon defines ends in that name; what stands behind any other is known to the customer
@@ -9,7 +9,6 @@ and its guide to inference profiles, read 2026-11.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from lockpin_core.call import Request
 from lockpin_core.errors import WireError
@@ -22,7 +21,6 @@ TIER = "x-amzn-bedrock-service-tier"
 _ARN = re.compile(r"arn:[a-z-]+:bedrock:[a-z0-9-]*:[0-9]*:(?P<kind>[a-z-]+)/(?P<id>.+)")
 _OPEN = ("foundation-model", "inference-profile")  # kinds of ARN that end in a name of Amazon's
 _ANTHROPIC = re.compile(r"(?:[a-z-]+\.)?anthropic\.")
-_SIGNED = "aws4-"  # how every version of AWS's signature begins; it covers the body
 
 
 def bedrock_model(request: Request) -> str:
@@ -42,11 +40,6 @@ def is_claude(name: str) -> bool:
 def is_opaque(name: str) -> bool:
     """Say whether a name tells nothing of the model behind it."""
     return name.startswith("arn:")
-
-
-def is_signed(headers: Mapping[str, str]) -> bool:
-    """Say whether the request is signed, so that its body must not change."""
-    return headers.get("authorization", "").strip().lower().startswith(_SIGNED)
 
 
 def streams(request: Request) -> bool:

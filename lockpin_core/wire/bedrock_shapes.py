@@ -22,7 +22,7 @@ from lockpin_core.wire.tally import (
     Shape,
     Tally,
     Unknown,
-    as_json,
+    as_escaped_json,
     each,
     refuse_unknown,
     scalars,
@@ -121,7 +121,7 @@ _GUARDED = _union(
 )
 _of_tools = _union(
     {
-        "json": as_json,
+        "json": as_escaped_json,
         "text": _text,
         "image": _IMAGE.read,
         "document": _DOCUMENT.read,
@@ -140,14 +140,14 @@ _block = _union(
         "document": _DOCUMENT.read,
         "video": _VIDEO.read,
         "audio": _AUDIO.read,
-        "toolUse": _part("toolUse", "toolUseId name type input", {"input": as_json}).read,
+        "toolUse": _part("toolUse", "toolUseId name type input", {"input": as_escaped_json}).read,
         "toolResult": _part(
             "toolResult", "toolUseId status type", {"content": each(_of_tools, "content of a tool's result")}
         ).read,
         "guardContent": _GUARDED,
         **_MARKED,
         "reasoningContent": _reasoning,
-        "citationsContent": _part("cited text", "", {"content": as_json, "citations": as_json}).read,
+        "citationsContent": _part("cited text", "", {"content": as_escaped_json, "citations": as_escaped_json}).read,
         "searchResult": _SEARCH_RESULT.read,
     },
     "content block",

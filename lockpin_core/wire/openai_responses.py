@@ -23,6 +23,7 @@ from lockpin_core.wire.responses_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.responses_tools import ResponsesTally, session_gb
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
 from lockpin_core.wire.routing import is_routed
+from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 
 TOOL_LIMIT = 5  # calls of the provider's own tools in a response, where the request does not limit them
@@ -38,7 +39,6 @@ _COUNTED = frozenset(
     }
 )
 _FEES = {"web_search": Unit.WEB_SEARCH, "file_search": Unit.FILE_SEARCH, "code": Unit.CODE_SESSION}
-_SIGNED = "AWS4-HMAC-SHA256"
 
 
 class OpenAIResponses(Wire):
@@ -190,14 +190,14 @@ def _parse(body: Body, request: Request) -> Parsed:
     limit, streamed = whole(members.get(_LIMIT), _LIMIT), asks_stream(members)
     chain = plain_word(members.get("previous_response_id"), "previous_response_id")
     tally = _tally(body)
-    is_signed, thinks = request.headers.get("authorization", "").startswith(_SIGNED), thinking(members)
+    signed, thinks = is_signed(request), thinking(members)
     parsed = Parsed(
         model=model,
         streamed=streamed,
         content=tally.content(),
         output_limit=limit,
-        output_settable=not is_signed,
-        attested=is_signed,
+        output_settable=not signed,
+        attested=signed,
         prompt_units=written_units(members, tally),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),
         thinking=thinks.budget,

@@ -3,23 +3,32 @@
 import json
 from dataclasses import replace
 
+import frames
 import pricebook
 import pytest
 from desks import NOW, PROVIDERS
 
-from lockpin_core.admission import Incoming, Priced, Refused, priced
+from lockpin_core.admission import Incoming, Priced, Refused, body_change, limit_to_set, priced
 from lockpin_core.call import Ending, Outcome, Payers, Portion, Reading, Terms
 from lockpin_core.config import Config
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.providers import Metered
-from lockpin_core.settlement import settle
+from lockpin_core.settlement import price_still_possible, settle
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 
 ARN = "arn:aws:bedrock:eu-west-1:1:application-inference-profile/own"
+WRITES = "arn:aws:bedrock:us-west-2:1:application-inference-profile/writes"
 OWN = {"input": "10", "output": "100", "max_output_tokens": "5000", "context_tokens": "100000"}
-PRICES = PriceTable.load(shipped_dir(), {ARN: OWN, "endless": {"input": "1", "output": "1", "context_tokens": "9000"}})
+PRICES = PriceTable.load(
+    shipped_dir(),
+    {
+        ARN: OWN,
+        WRITES: OWN | {"cache_write": {"5m": "30"}},
+        "endless": {"input": "1", "output": "1", "context_tokens": "9000"},
+    },
+)
 US, EU, GOV = (f"bedrock-runtime.{region}.amazonaws.com" for region in ("us-west-2", "eu-west-2", "us-gov-west-1"))
 HI = [{"role": "user", "content": [{"text": "hi"}]}]
 SIGNED = {"authorization": "AWS4-HMAC-SHA256 Credential=AK/20261129/us-east-1/bedrock/aws4_request, Signature=0"}
@@ -165,6 +174,120 @@ def test_behind_an_arn_the_maximum_is_held_whatever_an_invoked_body_says():
     call = ask(ARN, body, verb="invoke").call(None)
 
     assert (call.output_limit, call.quote.ceiling.output) == (5000, 5000)
+
+
+def test_behind_an_arn_the_same_is_held_whether_it_converses_or_is_invoked():
+    """Its model may write to its cache unasked, at the dearest rate of a prompt."""
+    body = {"max_tokens": 5000, "messages": [{"role": "user", "content": "hi"}]}
+    invoked = ask(WRITES, body, verb="invoke").call(None).quote
+    conversed = ask(WRITES, {"messages": HI}, **SIGNED).call(None).quote
+
+    assert invoked.ceiling.prompt_units == conversed.ceiling.prompt_units == {Unit.INPUT, Unit.CACHE_WRITE_5M}
+    for most in (invoked, conversed):
+        assert most.most.nano == most.ceiling.prompt * 30_000 + 5000 * 100_000
+
+
+# A stream of InvokeModel that tells of its cache late
+
+
+LATE = {
+    "inputTokenCount": 10,
+    "outputTokenCount": 9,
+    "cacheReadInputTokenCount": 400,
+    "cacheWriteInputTokenCount": 9000,
+}
+NOT_YET = {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+
+
+def late_stream(told: dict) -> list[bytes]:
+    usage = {"input_tokens": 10, "output_tokens": 1, **told}
+    start = {"type": "message_start", "message": {"id": "m", "model": "claude-opus-5-5", "usage": usage}}
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hello"}}
+    totals = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
+    end = {"type": "message_stop", "amazon-bedrock-invocationMetrics": LATE}
+    return [frames.chunk(event) for event in (start, delta, totals, end)]
+
+
+def late_call() -> Priced:
+    block = {"type": "text", "text": "hi " * 10_000, "cache_control": {"type": "ephemeral"}}
+    body = {"max_tokens": 500, "messages": [{"role": "user", "content": [block]}]}
+    return ask("us.anthropic.claude-opus-5-5", body, verb="invoke-with-response-stream")
+
+
+def read(found: Priced, stream: bytes) -> Reading:
+    scanner = found.wire.scanner(streamed=True, asked=found.parsed)
+    scanner.feed(stream)
+    return scanner.result()
+
+
+@pytest.mark.parametrize("told", [{}, NOT_YET], ids=["nothing", "0"])
+@pytest.mark.parametrize("ending", [Ending.CUT, Ending.CLIENT_LEFT, Ending.DONE])
+def test_wherever_a_stream_is_cut_its_charge_is_no_less_than_that_of_the_whole(told: dict, ending: Ending):
+    found, whole = late_call(), b"".join(late_stream(told))
+    call, tariff = found.call(None), found.tariff(Config(None, shipped_dir()))
+    # 4.40 dollars a million in a region; cache writes 1.25 times, reads 0.22; 22 for the output.
+    true = 10 * 4_400 + 9_000 * 5_500 + 400 * 220 + 9 * 22_000
+
+    charges = [settle(call, read(found, whole[:at]), Outcome(ending, 200), tariff) for at in range(len(whole) + 1)]
+
+    assert charges[-1].amount == Money(true)
+    assert not charges[-1].estimated
+    assert {charge.amount for charge in charges[:-1]} == {call.quote.most}
+    assert call.quote.most > Money(true)
+
+
+@pytest.mark.parametrize("told", [{}, NOT_YET], ids=["nothing", "0"])
+def test_a_hold_does_not_shrink_before_the_cache_was_told_of(told: dict):
+    found = late_call()
+    call, tariff = found.call(None), found.tariff(Config(None, shipped_dir()))
+    parts = late_stream(told)
+
+    for count in range(1, len(parts) + 1):
+        assert price_still_possible(call, read(found, b"".join(parts[:count])), tariff) is None
+    early = late_stream({"cache_read_input_tokens": 400, "cache_creation_input_tokens": 9000})
+    still, _ = price_still_possible(call, read(found, early[0]), tariff)
+    assert still < call.quote.most
+
+
+# A signature in the query
+
+
+SIGNED_QUERY = "?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AK&X-Amz-SignedHeaders=host&X-Amz-Signature=0"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/model/us.anthropic.claude-opus-5-5/converse", {"messages": HI}),
+        ("/model/us.anthropic.claude-opus-5-5/invoke", {"messages": [{"role": "user", "content": "hi"}]}),
+        (
+            "/anthropic/v1/messages",
+            {"model": "anthropic.claude-opus-5-5", "messages": [{"role": "user", "content": "x"}]},
+        ),
+        ("/v1/responses", {"model": "openai.gpt-oss-120b-1:0", "input": "hi", "stream": True}),
+        ("/v1/chat/completions", {"model": "openai.gpt-oss-120b-1:0", "messages": [{"role": "user", "content": "x"}]}),
+    ],
+)
+def test_a_body_that_was_signed_beforehand_leaves_byte_for_byte(path: str, body: dict):
+    provider = PROVIDERS.for_host(US)
+    route = provider.route("POST", path + SIGNED_QUERY)
+    wire = wire_named(route.wire)
+
+    def found(query: str) -> Priced:
+        came = Incoming(
+            "c", provider, US, "POST", path, {}, json.dumps(body).encode(), False, Payers("t", "box"), "x/1",
+            path_model=route.model, query=query,
+        )  # fmt: skip
+        return priced(came, wire, wire.parse(came.request()), PRICES, NOW)
+
+    config = Config(None, shipped_dir())
+    plain, signed = found("?a=b"), found(SIGNED_QUERY)
+
+    assert (signed.parsed.attested, signed.parsed.output_settable) == (True, False)
+    assert limit_to_set(signed, config, capped=True) is None
+    assert body_change(signed, signed.call(None)) is None
+    assert (plain.parsed.attested, plain.parsed.output_settable) == (False, True)
+    assert limit_to_set(plain, config, capped=True) is not None
 
 
 # Terms

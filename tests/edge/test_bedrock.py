@@ -36,6 +36,9 @@ SIGNED = (
     "AWS4-HMAC-SHA256 Credential=AK/20261129/us-east-1/bedrock/aws4_request, "
     "SignedHeaders=content-type;host;x-amz-date, Signature=0"
 )
+PRESIGNED = (
+    "?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AK%2F20261129&X-Amz-SignedHeaders=host&X-Amz-Signature=0"
+)
 LIMIT = 8192
 HI = [{"role": "user", "content": [{"text": "hi"}]}]
 CONVERSE = {"messages": HI, "inferenceConfig": {"maxTokens": LIMIT}}
@@ -188,6 +191,41 @@ def test_without_a_limit_one_is_set_in_a_body_that_may_change_and_a_signed_one_i
     assert answer.headers.get("x-lockpin-output-limit") == (None if is_signed else "32000")
 
 
+def test_a_body_that_was_signed_beforehand_leaves_byte_for_byte_with_its_query(rig):
+    body = json.dumps({"messages": HI}).encode() + b" \n"
+
+    answer = rig.call(f"converse{PRESIGNED}", body, order=WHOLE)
+
+    sent = rig.origin.calls()[-1]
+    assert (sent["body"], sent["path"]) == (body.decode(), f"/model/{quote(MODEL, safe='')}/converse{PRESIGNED}")
+    hold, _ = rig.rows(answer)
+    assert (hold["output_limit"], answer.headers.get("x-lockpin-output-limit")) == (32000, None)
+
+
+@pytest.mark.parametrize("told", [{}, {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}])
+def test_a_stream_that_tells_of_its_cache_at_its_end_is_charged_all_of_it_or_its_hold(rig, told):
+    marked = {"type": "text", "text": "hi " * 50_000, "cache_control": {"type": "ephemeral"}}
+    body = INVOKE | {"messages": [{"role": "user", "content": [marked]}]}
+    metrics = {"inputTokenCount": 10, "outputTokenCount": 5, "cacheReadInputTokenCount": 0}
+    events = (
+        {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 10, "output_tokens": 1, **told}}},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hello"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+        {"type": "message_stop", "amazon-bedrock-invocationMetrics": {**metrics, "cacheWriteInputTokenCount": 90_000}},
+    )
+    for count, is_whole in ((4, True), (3, False)):
+        stream = b"".join(map(frames.chunk, events[:count]))
+        order = {"base64": base64.b64encode(stream).decode(), **FRAMED, "chunk": 100}
+
+        hold, charge = rig.rows(rig.call("invoke-with-response-stream", body, order=order))
+
+        true = nano({"input": 10, "cache_write_5m": 90_000, "output": 5})
+        assert (charge["usd"], charge["estimated"], charge["over_hold"]) == (
+            (true, 0, 0) if is_whole else (hold["usd"], 1, 0)
+        )
+        assert true < hold["usd"]
+
+
 def test_behind_an_arn_the_models_maximum_is_held_whatever_an_invoked_body_says(rig):
     order = {"body": json.dumps({"type": "message", "content": [], "usage": {"input_tokens": 9, "output_tokens": 5}})}
 
@@ -226,6 +264,7 @@ def test_a_call_that_ran_into_its_timeout_is_charged_its_hold(rig):
         ("converse-stream", {"messages": HI}, "dear", 402, "budget_exceeded", "ServiceQuotaExceededException"),
         ("converse", CONVERSE, "unheard.of", 400, "unknown_model", "ValidationException"),
         ("invoke", INVOKE, ARN + "2", 400, "unknown_model", "ValidationException"),
+        ("invoke", INVOKE | {"n": 5}, ARN, 400, "unpriced_tool", "ValidationException"),
         ("invoke", {"inputText": "hi"}, "amazon.titan-x", 400, "unpriced_tool", "ValidationException"),
         ("converse", CONVERSE, "arn:aws:bedrock:us-east-1:1:prompt/P", 400, "unpriced_tool", "ValidationException"),
         ("converse", {**CONVERSE, "guardrailConfig": {"a": 1}}, MODEL, 400, "unpriced_tool", "ValidationException"),
@@ -257,7 +296,9 @@ def test_counting_is_free_and_a_list_of_models_too(rig):
     client.all_written(rig.proxy)
     before = rig.proxy.rows("SELECT count(*) AS n FROM rows")[0]["n"]
 
-    assert rig.call("count-tokens", {"input": {"converse": {"messages": HI}}}, order=order).json == {"inputTokens": 42}
+    for model in (MODEL, "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-own-v1:0"):
+        counted = rig.call("count-tokens", {"input": {"converse": {"messages": HI}}}, model, order=order)
+        assert counted.json == {"inputTokens": 42}
     listed = client.call(rig.proxy, "/bedrock/foundation-models", method="GET", x_origin=json.dumps({"body": "{}"}))
 
     assert listed.status == 200

@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +51,30 @@ def test_a_signed_body_passes_as_it_is():
     found = parse(headers=SIGNED)
 
     assert (found.output_settable, found.attested) == (False, True)
+
+
+def test_a_body_that_was_signed_beforehand_passes_as_it_is():
+    found = WIRE.parse(replace(request({"messages": HI}), presigned=True))
+
+    assert (found.output_settable, found.attested) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda value: {"toolUse": {"toolUseId": "t", "name": "n", "input": {"x": value}}},
+        lambda value: {"toolResult": {"toolUseId": "t", "content": [{"json": {"x": value}}]}},
+        lambda value: {"citationsContent": {"content": [{"text": value}]}},
+        lambda value: {"citationsContent": {"citations": [{"title": value}]}},
+    ],
+    ids=["use", "result", "content", "citations"],
+)
+def test_json_in_a_message_counts_as_the_escapes_that_a_template_may_write(block: Callable[[str], dict]):
+    """A character beyond ASCII is six for each half, of which there are two beyond the first plane."""
+    bare = parse(content(block("")), NOVA).content.text_bytes
+
+    assert parse(content(block("\U0001f600" * 100)), NOVA).content.text_bytes == bare + 1200
+    assert parse(content(block("\u00fc" * 100)), NOVA).content.text_bytes == bare + 600
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "9", 10**10, [1]])

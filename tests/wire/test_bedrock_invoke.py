@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import frames
 import pytest
@@ -79,12 +80,44 @@ def test_a_body_in_another_format_is_refused_by_name_and_what_is_none_is_a_bad_r
     assert refused(request(body)).code == code
 
 
+def test_a_body_that_was_signed_beforehand_passes_as_it_is():
+    found = WIRE.parse(replace(request(), presigned=True))
+
+    assert (found.output_settable, found.attested) == (False, True)
+
+
 def test_what_stands_behind_an_arn_need_not_keep_to_the_limit():
     found = parse(model=ARN)
 
     assert (found.model, found.output_limit, found.output_settable) == (ARN, None, False)
     nova = {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}
     assert refused(request(nova, ARN)).code == "unpriced_tool"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"n": 5}, {"best_of": 5}, {"num_generations": 5}, {"max_completion_tokens": 9}, {"logprobs": True}),
+        *({"reasoning_effort": "high"}, {"prompt": "x"}, {"N": 2}, {"newThing": []}, {"web_search_options": {}}),
+    ],
+    ids=str,
+)
+def test_what_no_messages_request_has_is_refused_behind_an_arn(more: dict):
+    """A profile of a model of OpenAI's takes the body of its Chat Completions."""
+    error = refused(request(BODY | more, ARN))
+
+    assert error.code == "unpriced_tool"
+    assert next(iter(more)) in str(error)
+
+
+def test_what_a_messages_request_has_passes_behind_an_arn_and_may_be_written_to_a_cache():
+    more = {"temperature": 1, "metadata": {"user_id": "u"}, "stop_sequences": ["x"], "anthropic_beta": ["b"], "n": None}
+
+    assert parse(more, ARN).prompt_units == {Unit.INPUT, Unit.CACHE_WRITE_5M}
+    assert parse({"n": 5}).prompt_units == {Unit.INPUT}
+    hour = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    marked = {"messages": [{"role": "user", "content": [hour]}]}
+    assert parse(marked, ARN).prompt_units >= {Unit.INPUT, Unit.CACHE_WRITE_5M, Unit.CACHE_WRITE_1H}
 
 
 def test_a_prompt_that_amazon_keeps_is_refused():
@@ -223,6 +256,38 @@ def test_a_prompt_that_may_be_cached_is_stated_only_where_the_first_event_tells_
     assert sum(usage(stream(start, DELTA, TOTALS, late, to=parse(MARKED))).values()) == 20 + 9 + 30 + (
         5 if missing != "cache_read_input_tokens" else 0
     )
+
+
+CACHED = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def begun(**cached: int) -> bytes:
+    """Give a first event that says so much of the cache, and no more."""
+    said = {"input_tokens": 20, "output_tokens": 1, **cached}
+    return frames.chunk({"type": "message_start", "message": {"model": "claude-x", "usage": said}})
+
+
+@pytest.mark.parametrize("start", [begun(), begun(**dict.fromkeys(CACHED, 0))], ids=["nothing", "0"])
+def test_where_the_cache_was_not_told_of_only_the_end_makes_the_usage_final(start: bytes):
+    told = {"cacheReadInputTokenCount": 7, "cacheWriteInputTokenCount": 90_000}
+    end = frames.chunk({"type": "message_stop", "amazon-bedrock-invocationMetrics": METRICS | told})
+    marked = parse(MARKED)
+
+    assert not stream(start, DELTA, TOTALS, to=marked).complete
+    assert not stream(start, DELTA, TOTALS, to=marked).prompt_stated
+    whole = stream(start, DELTA, TOTALS, end, to=marked)
+    assert (whole.complete, usage(whole)[Unit.CACHE_WRITE_5M], usage(whole)[Unit.CACHE_READ]) == (True, 90_000, 7)
+    assert not whole.prompt_stated
+    assert stream(start, DELTA, TOTALS, END, to=marked).complete
+    assert stream(start, DELTA, TOTALS, to=parse()).complete
+
+
+def test_totals_that_tell_of_the_cache_are_final_without_the_end():
+    told = {"output_tokens": 9, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 30}
+    totals = frames.chunk({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": told})
+
+    assert stream(begun(), DELTA, totals, to=parse(MARKED)).complete
+    assert stream(START, DELTA, TOTALS, to=parse(MARKED)).complete
 
 
 @pytest.mark.parametrize("message", ["exception", "error"])
