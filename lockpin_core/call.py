@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -262,7 +262,7 @@ class Reading:
     all of the reply so far could be read: `generated_bytes` leaves nothing out that was relayed.
     """
 
-    portions: tuple[Portion, ...] = ()
+    portions: Sequence[Portion] = ()
     complete: bool = False
     terminal: bool = False
     prompt_stated: bool = False

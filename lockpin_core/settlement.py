@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Share, Terms, Void
@@ -88,7 +88,7 @@ def _reported(call: Call, reading: Reading, tariff: Tariff) -> Charge:
     return _priced(call, reading, portions, tariff, reason=None if portions is reading.portions else "hidden_input")
 
 
-def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
+def _with_history(call: Call, reading: Reading) -> Sequence[Portion]:
     """Add what the usage may leave out of the prompt: a call never reads more than it is held for.
 
     Where the stated prompt is more than the request itself can be, the conversation that it names is in there.
@@ -103,9 +103,7 @@ def _with_history(call: Call, reading: Reading) -> tuple[Portion, ...]:
     return (replace(first, usage=add(first.usage, {Unit.INPUT: more}), doubts=(*first.doubts, doubt)), *rest)
 
 
-def _priced(
-    call: Call, reading: Reading, portions: tuple[Portion, ...], tariff: Tariff, *, reason: str | None
-) -> Charge:
+def _priced(call: Call, reading: Reading, portions: Sequence[Portion], tariff: Tariff, *, reason: str | None) -> Charge:
     terms, asked = _merged(call.terms, reading.terms), _asked(call.quote.ceiling)
     pico, served = 0, None
     usage: Usage = {}

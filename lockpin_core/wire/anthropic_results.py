@@ -13,6 +13,7 @@ from typing import Any
 
 from lockpin_core.call import Portion, Reading
 from lockpin_core.wire.anthropic_usage import read_message
+from lockpin_core.wire.portions import Portions
 from lockpin_core.wire.replies import UnreadableCount, count, members, read_object
 
 MOST_REQUESTS = 100_000  # that a batch may have
@@ -34,7 +35,7 @@ class _Result:
 class _Results:
     """What is known of a list so far."""
 
-    portions: list[Portion] = field(default_factory=list)
+    portions: Portions = field(default_factory=Portions)
     names: set[int] = field(default_factory=set)  # hashes: there may be as many names as requests
     name_sum: int = 0
     count: int = 0
@@ -52,7 +53,7 @@ class _Results:
         self.unread = self.unread or found.portions is None or hash(found.name) in self.names
         self.names.add(hash(found.name))
         self.name_sum += named(found.name)
-        self.portions += found.portions or ()
+        self.portions.extend(found.portions or ())
 
     def lose(self) -> None:
         """Take note of a line that is too long to be read."""
@@ -91,13 +92,14 @@ class ResultsScanner:
         """Say what is known now; the last line need not have an end, but must be whole."""
         found, last = self._found, _result(bytes(self._line)) if self._line.strip() else None
         is_cut = self._skipping or (last is None and bool(self._line.strip()))
-        portions, number, unread = found.portions, found.count, found.unread or is_cut
+        number, unread = found.count, found.unread or is_cut
         name_sum = found.name_sum + (named(last.name) if last is not None else 0)
         if last is not None:
             unread = unread or last.portions is None or hash(last.name) in found.names
-            portions, number = [*portions, *(last.portions or ())], number + 1
+            number += 1
+        portions = found.portions.also(() if last is None else last.portions or ())
         return Reading(
-            tuple(portions), complete=number > 0 and not unread, terminal=number > 0 and not is_cut, requests=number,
+            portions, complete=number > 0 and not unread, terminal=number > 0 and not is_cut, requests=number,
             name_sum=name_sum,
         )  # fmt: skip
 
