@@ -6,12 +6,14 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path, is_plain_path
 from lockpin_core.admission_chain import brought_in, left_out
 from lockpin_core.admission_served import Served
 from lockpin_core.admission_thinking import thinking_beside
+from lockpin_core.admission_unbounded import billed_by, free_ceiling
 from lockpin_core.aside import Steps, at_once
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Ceiling, Parsed, Payers, Quote, Request, Rewrite, Terms
@@ -33,7 +35,7 @@ from lockpin_core.sizing.bound import (
     together,
     with_images_bounded,
 )
-from lockpin_core.usage import PIECE_UNITS, Unit
+from lockpin_core.usage import Unit
 from lockpin_core.wire.protocol import Wire
 from lockpin_core.wire.signatures import is_presigned, is_signed
 
@@ -135,16 +137,22 @@ class Priced:
 
     def _quote(self, limit: int | None) -> Quote:
         self._check_tools()
-        most = ceiling(self.parsed, self.model, limit)
-        if most is None:
-            words = f'the worst case of model "{self.model.id}" has no bound: {missing_bound(self.parsed, self.model)}'
-            raise Refused("unpriced_tool", words, model=self.model.id)
+        bound = ceiling(self.parsed, self.model, limit)
         try:
+            most = bound or free_ceiling(self.parsed, self.model, partial(self._most, terms=self.parsed.terms))
+            if most is None:
+                raise Refused("unpriced_tool", self.no_bound(limit), model=self.model.id)
             amount = self._most(most, self.parsed.terms)
         except UnpricedError as error:
             raise Refused("unpriced_tool", str(error), model=self.model.id) from error
         tokens = most.prompt + most.output + sum(quote.tokens for quote in self.also)
-        return Quote(sum((quote.most for quote in self.also), amount), tokens, most)
+        is_endless = bound is None or any(quote.is_endless for quote in self.also)
+        return Quote(sum((quote.most for quote in self.also), amount), tokens, most, is_endless)
+
+    def no_bound(self, limit: int | None) -> str:
+        """Say that the call has no bound, why, and what would give it one."""
+        missing = missing_bound(self.parsed, self.model, self.model.id, limit)
+        return f'the worst case of model "{self.model.id}" has no bound: {missing}'
 
     def _most(self, most: Ceiling, terms: Terms) -> Money:
         is_batch = self.parsed.batched
@@ -255,7 +263,10 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
     model = _model(prices, provider, parsed.model, at)
     if parsed.batch:
         return Priced(incoming, wire, parsed, model, prices, at)
-    parsed = _billed_by(parsed, model)
+    try:
+        parsed = billed_by(parsed, model)
+    except UnpricedError as error:
+        raise Refused("unpriced_tool", str(error), model=model.id) from error
     if parsed.content.images:
         parsed = replace(parsed, content=with_images_bounded(parsed.content, model))
     if provider.output_beside_limit:
@@ -290,19 +301,6 @@ def _with_requests(found: Priced) -> Steps[Priced]:
         models.add(one.model.id)
         yield part.content.text_bytes + part.content.schema_bytes
     return replace(found, parsed=replace(found.parsed, batch=()), batch=whole, models=tuple(sorted(models)))
-
-
-def _billed_by(parsed: Parsed, model: Model) -> Parsed:
-    """Leave among the pieces of a call what its model bills by: seconds, characters, or neither but tokens."""
-    if parsed.fees.keys().isdisjoint(PIECE_UNITS) and model.piece is None:
-        return parsed
-    fees = {unit: count for unit, count in parsed.fees.items() if unit not in PIECE_UNITS}
-    if model.piece is None:
-        return replace(parsed, fees=fees)
-    if model.piece not in parsed.fees:
-        words = f'model "{model.id}" bills by the {model.piece}, and the request does not show how many'
-        raise Refused("unpriced_tool", words + _SHOWN_BY.get(model.piece, ""), model=model.id)
-    return replace(parsed, fees={**fees, model.piece: parsed.fees[model.piece]})
 
 
 def unread(incoming: Incoming, wire: Wire) -> str | None:
@@ -366,9 +364,6 @@ def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> M
     if found is None:
         raise Refused("unknown_model", "", model=name)
     return found
-
-
-_SHOWN_BY = {Unit.SECOND: "; uncompressed sound does: send it as a .wav file (PCM)"}
 
 
 def limit_to_set(priced: Priced, config: Config, *, capped: bool) -> int | None:

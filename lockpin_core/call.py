@@ -194,6 +194,7 @@ class Quote:
     most: Money
     tokens: int
     ceiling: Ceiling
+    is_endless: bool = False  # it costs nothing, and nobody knows how many tokens it takes: those are not counted here
 
 
 @dataclass(frozen=True, slots=True)

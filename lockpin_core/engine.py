@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -154,6 +155,8 @@ class Engine(Settler):
             found = await self._price(incoming, wire, parsed)
             set_limit = limit_to_set(found, self._config, capped=found.is_capped)
             call = found.call(set_limit)
+            if call.quote.is_endless:
+                await self._check_endless(found, call)
         except (Refused, WireError) as fault:
             # The limits of the models beside the one that has no price are in force as well.
             model = fault.model if isinstance(fault, Refused) and is_one else None
@@ -161,6 +164,15 @@ class Engine(Settler):
                 raise
             return self._uncapped(incoming, "unpriced")
         return await self._hold(found, call)
+
+    async def _check_endless(self, found: Priced, call: Call) -> None:
+        """Refuse a call that is free and without a bound where a limit in tokens is in force."""
+        incoming = found.incoming
+        try:
+            standings = await answer_of(self._ledger.look(incoming.payers, call.provider, call.model, self._rules))
+        except LedgerUnavailable:
+            return  # its hold says it
+        _refuse_endless(found, call, standings)
 
     async def _read(self, incoming: Incoming, wire: Wire) -> Parsed:
         parsed = await beside_loop(len(incoming.body), partial(wire.parse, incoming.request()))
@@ -257,6 +269,8 @@ class Engine(Settler):
             raise
 
     async def _admitted(self, priced: Priced, answer: Held) -> Admitted:
+        if answer.call.quote.is_endless:
+            _refuse_endless(priced, answer.call, answer.standings)  # the limit came into force only just now
         if not priced.is_capped and has_limit(answer.standings):
             priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
@@ -351,6 +365,12 @@ class Engine(Settler):
             return await self._is_capped(incoming, model)
         except LedgerUnavailable:
             return False
+
+
+def _refuse_endless(priced: Priced, call: Call, standings: Sequence[Standing]) -> None:
+    if any(s.budget.enforce and s.limit_tokens is not None for s in standings):
+        words = f"it costs nothing, but a limit in tokens is in force, and {priced.no_bound(call.output_limit)}"
+        raise Refused("unpriced_tool", words, model=call.model)
 
 
 def is_free(route: Route, *, upgrade: bool) -> bool:

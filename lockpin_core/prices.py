@@ -202,7 +202,7 @@ def _tiers_unknown(model: Model, dated: DatedPrice, said: str | None) -> list[Ti
     """List the tiers for a word that has no price of its own; raises UnpricedError where none of them can be it."""
     if _tier_name(model, said) in _CHEAP_TIERS:
         return [dated.tiers[STANDARD]]
-    if dated.tiers.keys() <= _CHEAP_TIERS and not _is_free(model):
+    if dated.tiers.keys() <= _CHEAP_TIERS and not costs_nothing(model):
         raise UnpricedError(f"{model.id} has no price for service tier {said}")
     return list(dated.tiers.values())
 
@@ -221,12 +221,12 @@ def _weight(tier: Tier, prompt_size: int) -> int:
 def _speed(model: Model, said: str | None) -> Factor:
     if said is None or said.lower() == STANDARD:
         return ONE
-    if not model.speeds and not _is_free(model):
+    if not model.speeds and not costs_nothing(model):
         raise UnpricedError(f"{model.id} has no price for speed {said}")
     return model.speeds.get(said.lower()) or largest(model.speeds.values())
 
 
-def _is_free(model: Model) -> bool:
+def costs_nothing(model: Model) -> bool:
     """Say whether every token costs nothing, so that no tier, speed or region can make it dearer."""
     rates = [band.rates for dated in model.prices for tier in dated.tiers.values() for band in tier.bands]
     return not any(any(prices.values()) for prices in rates)

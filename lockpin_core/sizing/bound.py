@@ -14,7 +14,7 @@ from lockpin_core.sizing.images import ImageRule, image_tokens, picture_tokens
 from lockpin_core.usage import PIECE_UNITS, Unit, add
 
 UNSEEN_CHAIN = "previous_response_id"  # why input is hidden where an earlier reply is named and was not seen
-_UNBOUNDED = "neither the request nor the price table limits it; set an output limit, or context_tokens in `pricing:`"
+_ENDLESS_OUTPUT = "neither the request nor the price table limits its output; set a limit in the request"
 _FRAME = 500  # hidden instructions of a request as a whole
 _PER_MESSAGE = 10
 _PER_STRING = 4  # what a short string adds on Claude
@@ -84,17 +84,28 @@ def together(first: Quote, second: Quote) -> Quote:
         requests=one.requests + other.requests,
         name_sum=one.name_sum + other.name_sum,
     )
-    return Quote(first.most + second.most, first.tokens + second.tokens, ceiling)
+    is_endless = first.is_endless or second.is_endless
+    return Quote(first.most + second.most, first.tokens + second.tokens, ceiling, is_endless)
 
 
-def missing_bound(parsed: Parsed, model: ModelFacts) -> str:
-    """Say what would bound a call that has no bound."""
-    if images_bound(parsed.content, model) is None and model.context_tokens is None:
-        return "nobody states how many tokens an image is that it reads; give image_tokens in `pricing:`"
-    if parsed.picture is not None or Unit.AUDIO_OUT in parsed.output_units:
-        made = "a picture that it draws" if parsed.picture is not None else "what it says"
-        return f"nobody states how many tokens {made} takes; give the most as max_output_tokens in `pricing:`"
-    return _UNBOUNDED
+def missing_bound(parsed: Parsed, model: ModelFacts, name: str, limit: int | None) -> str:
+    """Say why a call has no bound, and what would give it one: an entry of the configuration for the model's `name`."""
+    needs: dict[str, str] = {}  # by key, why it is needed
+    if images_bound(parsed.content, model) is None and (model.context_tokens is None or model.images_beyond_window):
+        needs["image_tokens"] = "nobody states how many tokens an image is that it reads"
+    if model.context_tokens is None and (parsed.content.hidden is not None or parsed.rounds > 1):
+        needs["context_tokens"] = "the request does not show all that it reads, and nobody states the most"
+    output = None if parsed.beyond_limit else limit
+    drawn = parsed.picture is not None and picture_tokens(parsed.picture, model.picture_rule, output) is not None
+    if not drawn and output_bound(model, output) is None:
+        needs["max_output_tokens"] = _ENDLESS_OUTPUT
+        if parsed.picture is not None or Unit.AUDIO_OUT in parsed.output_units:
+            made = "a picture that it draws" if parsed.picture is not None else "what it says"
+            needs["max_output_tokens"] = f"nobody states how many tokens {made} takes"
+    if not needs:
+        return "the request does not show all that it reads, and images of it would count beyond the context window"
+    keys = ", ".join(f"{key}: TOKENS" for key in needs)
+    return f'{next(iter(needs.values()))}; to state the most, add to lockpin.yaml: pricing: {{"{name}": {{{keys}}}}}'
 
 
 def output_times(parsed: Parsed) -> int:

@@ -180,7 +180,7 @@ REFUSED = {
         lambda c, h: c.audio.transcriptions.create(model="whisper-1", file=MP3, **h), 400, "send it as a .wav file (PCM)"
     ),
     "no grid": (
-        lambda c, h: c.images.generate(model="gpt-image-2.5-flare", prompt="a cat", **h), 400, "max_output_tokens in `pricing:`"
+        lambda c, h: c.images.generate(model="gpt-image-2.5-flare", prompt="a cat", **h), 400, '{"gpt-image-2.5-flare": {max_output_tokens: TOKENS}}'
     ),
     "no model": (lambda c, h: c.images.generate(prompt="a cat", **h), 400, "leaves the model to the provider"),
     "chunks": (
