@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from lockpin_core.aside import Steps, at_once
 from lockpin_core.call import Call, Ceiling, Charge, Doubt, Ending, Later, Outcome, Portion, Reading, Share, Terms, Void
 from lockpin_core.money import Money, shared_out
 from lockpin_core.usage import (
@@ -50,12 +51,17 @@ class Tariff:
 
 def settle(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Charge | Void | Later:
     """Decide the charge of a call. First row of SPEC §12 that applies."""
+    return at_once(settle_in_steps(call, reading, outcome, tariff))
+
+
+def settle_in_steps(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff) -> Steps[Charge | Void | Later]:
+    """Do the same portion by portion: the results of a batch may be very many."""
     if outcome.ending is Ending.NOT_SENT:
         return Void("not_sent")
     if outcome.status is not None and not 200 <= outcome.status < 300:
         return _error_reply(call, outcome, tariff)
     if reading.complete and is_whole(call, reading):
-        return _reported(call, reading, tariff)
+        return (yield from _reported(call, reading, tariff))
     if reading.pending and reading.upstream_id is not None:
         return Later()  # however the exchange ended: the provider goes on
     if outcome.ending is Ending.STOPPED:
@@ -83,9 +89,10 @@ def held(call: Call, reason: str) -> Charge:
     return Charge(call.quote.most, {}, call.quote.tokens, None, call.terms.tier, reason=reason, estimated=True)
 
 
-def _reported(call: Call, reading: Reading, tariff: Tariff) -> Charge:
+def _reported(call: Call, reading: Reading, tariff: Tariff) -> Steps[Charge]:
     portions = _with_history(call, reading) if call.quote.ceiling.left_out else reading.portions
-    return _priced(call, reading, portions, tariff, reason=None if portions is reading.portions else "hidden_input")
+    reason = None if portions is reading.portions else "hidden_input"
+    return (yield from _priced(call, reading, portions, tariff, reason=reason))
 
 
 def _with_history(call: Call, reading: Reading) -> Sequence[Portion]:
@@ -103,7 +110,9 @@ def _with_history(call: Call, reading: Reading) -> Sequence[Portion]:
     return (replace(first, usage=add(first.usage, {Unit.INPUT: more}), doubts=(*first.doubts, doubt)), *rest)
 
 
-def _priced(call: Call, reading: Reading, portions: Sequence[Portion], tariff: Tariff, *, reason: str | None) -> Charge:
+def _priced(
+    call: Call, reading: Reading, portions: Sequence[Portion], tariff: Tariff, *, reason: str | None
+) -> Steps[Charge]:  # fmt: skip
     terms, asked = _merged(call.terms, reading.terms), _asked(call.quote.ceiling)
     pico, served = 0, None
     usage: Usage = {}
@@ -117,6 +126,7 @@ def _priced(call: Call, reading: Reading, portions: Sequence[Portion], tariff: T
         pico, served = pico + found[0], served or found[1]
         if parts is not None and reason is None:
             parts.add(found[1], counted, found[0], own)
+        yield 0
     pico = max(pico, reading.stated_pico or 0)  # where the provider's own figure differs, the dearer is booked
     amount = Money.from_pico(pico)
     return Charge(
@@ -298,4 +308,4 @@ def _observed(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff, *,
     output = min(output, call.quote.ceiling.output)
     usage = {**reported, Unit.OUTPUT: max(output, output_tokens(reported))}
     model = reading.portions[0].model if reading.portions else None
-    return _priced(call, reading, (Portion(model, usage),), tariff, reason=reason)
+    return at_once(_priced(call, reading, (Portion(model, usage),), tariff, reason=reason))

@@ -15,7 +15,7 @@ from lockpin_core.admission import Priced, has_limit
 from lockpin_core.admission_chain import is_silent
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_served import Served
-from lockpin_core.aside import beside_loop
+from lockpin_core.aside import LARGE_BYTES, at_once, in_turns
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
 from lockpin_core.config import Config
 from lockpin_core.ledger.answers import answer_of
@@ -23,7 +23,7 @@ from lockpin_core.ledger.protocol import Deferred, Held, Ledger, Link, Resolved
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Provider
-from lockpin_core.settlement import Tariff, held, is_whole, price_still_possible, settle
+from lockpin_core.settlement import Tariff, held, is_whole, price_still_possible, settle, settle_in_steps
 from lockpin_core.usage import output_tokens, total_tokens
 from lockpin_core.wire.protocol import Wire
 
@@ -98,8 +98,8 @@ class Settler:
         is_one = found.call.quote.ceiling.requests == 1
         served = Served(self._prices, polled.provider, found.call.host, model, found.at, polled.path, is_one)
         tariff = served.tariff(polled.wire, self._config, found.call.quote.ceiling.prompt)
-        settling = partial(settle, found.call, reading, Outcome(Ending.DONE, 200), tariff)
-        result = await beside_loop(_PORTION_BYTES * len(reading.portions), settling)
+        settling = settle_in_steps(found.call, reading, Outcome(Ending.DONE, 200), tariff)
+        result = at_once(settling) if reading.requests is None else await in_turns(LARGE_BYTES, settling)
         if isinstance(result, Charge):
             most = found.call.quote.ceiling
             is_known = reading.complete and not reading.unread and is_silent(most.prompt_units, most.output_units)
@@ -158,7 +158,6 @@ class Settler:
         self._ledger.cancel(call_id)
 
 
-_PORTION_BYTES = 512  # of a body that takes as long to read as a portion takes to price
 _BEYOND_WINDOW = 2**40  # tokens of a chain of which nobody knows how many it has
 
 

@@ -11,6 +11,7 @@ import desks
 import pytest
 from desks import FACTS, NOW, Desk, config
 
+from lockpin_core.aside import LARGE_BYTES, beside_loop
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.engine import Answered, Passed
@@ -175,6 +176,26 @@ def test_each_result_is_charged_on_the_terms_that_it_states():
 
     half = 20 * 5_000 // 2
     assert charges(desk) == [(half * 11 // 10 + half + 2 * half, None)]
+
+
+def test_ordinary_bodies_do_not_stand_behind_very_many_results():
+    desk = desk_with()
+    names = [f"r{number}" for number in range(2000)]
+    created(desk, ask(desk, *map(one, names)))
+    passed = desk.ask(method="GET", provider="anthropic", path=f"{PATH}/msgbatch_1/results", headers=KEY)
+    scanner = passed.polled.wire.scanner(streamed=False)
+    scanner.feed("\n".join(json.dumps(result(name, 30)) for name in names).encode())
+
+    async def others() -> int:
+        settling, count = asyncio.create_task(desk.engine.settle_polled(passed.polled, scanner.result())), 0
+        while not settling.done():
+            await beside_loop(LARGE_BYTES, lambda: None)
+            count += 1
+        await settling
+        return count
+
+    assert asyncio.run(others()) > 10  # each has its turn among the results'
+    assert charges(desk) == [(2000 * (10 * 1_000 + 30 * 5_000) // 2, None)]
 
 
 def test_a_batch_of_which_nothing_succeeded_costs_nothing():

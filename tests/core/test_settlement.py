@@ -30,7 +30,7 @@ from lockpin_core.call import (
 )
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable, shipped_dir
-from lockpin_core.settlement import Tariff, price_still_possible, settle
+from lockpin_core.settlement import Tariff, price_still_possible, settle, settle_in_steps
 from lockpin_core.usage import Unit
 
 PICO = {
@@ -581,6 +581,14 @@ def test_where_all_of_the_prompt_that_was_held_is_stated_nothing_is_added():
 
     assert isinstance(charge, Charge)
     assert (charge.usage[Unit.INPUT], charge.reason, charge.estimated) == (1_000, None, False)
+
+
+def test_very_many_portions_are_priced_one_after_the_other():
+    reading = Reading((Portion("m", {Unit.OUTPUT: 1}),) * 100, complete=True, terminal=True)
+    steps = settle_in_steps(CALL, reading, DONE, TARIFF)
+
+    assert sum(1 for _ in steps) == 100
+    assert settle(CALL, reading, DONE, TARIFF).amount == Money(100 * 10_000)
 
 
 @pytest.mark.parametrize(("requests", "reason"), [(1, None), (0, "stream_cut"), (2, "stream_cut")])

@@ -261,6 +261,24 @@ def test_it_outlives_its_proxy_and_another_settles_it(tmp_path):
         assert rig.settled(name)[1] == ("charge", COST_NANO, None)
 
 
+def test_a_proxy_that_stops_first_books_what_has_passed(tmp_path):
+    with running(tmp_path, "up") as rig:
+        name, listed, names = new_id(), tmp_path / "results.jsonl", [f"r{number}" for number in range(30)]
+        path, key = "/anthropic/v1/messages/batches", {"x_api_key": "sk-ant-api-one"}
+        made = sdks.order(body=json.dumps(batch(name)))["x-origin"]
+        client.call(rig.proxy, path, {"requests": [asked(one, 1) for one in names]}, x_origin=made, **key)
+        long = [result(each) for each in names]
+        for each in long:  # it passes at once, and takes a second to be read
+            each["result"]["message"]["content"] = [{"type": "text", "text": "ab"}] * 25_000
+        listed.write_text(lines(*long))
+        order = sdks.order(file=str(listed), chunk=1_000_000)["x-origin"]
+
+        client.call(rig.proxy, f"{path}/{name}/results", x_origin=order, **key)
+        rig.proxy.stop(signal.SIGTERM)
+
+        assert [row[:2] for row in rig.rows(name)][1:] == [("charge", 30 * COST_NANO // 2)]
+
+
 def test_one_that_nobody_reads_is_charged_in_full_and_corrected_when_somebody_does(tmp_path):
     with running(tmp_path, "up", hold_for="1s") as rig:
         name = new_id()
