@@ -255,10 +255,13 @@ def _untold(call: CallRow, model: Model | None, kept: Asked) -> str:
         return f"up to {kept.tokens:,} tokens; its row is of a version that kept no more of how it came about"
     again = f", {kept.refills:,} × {kept.window:,} of it the window again" if kept.refills else ""
     fees = "".join(f", {count:,} {unit.value}" for unit, count in kept.fees.items())
-    known = f"a prompt of up to {kept.prompt:,} tokens{again}, {kept.tokens - kept.prompt:,} of output{fees}"
+    known = f"a prompt of up to {kept.prompt:,} tokens{again}, {kept.output:,} of output{fees}"
+    known += f", {kept.others:,} tokens of other models that may run within the call" if kept.others else ""
     if kept.requests > 1 or kept.terms.tier == BATCH:
         many = f"{kept.requests:,} requests" if kept.requests > 1 else "the requests of a batch"
         return f"{known}, for {many}, each of which was bound by itself"
+    if kept.others:
+        return f"{known}; what those may cost its row does not keep"
     why = f"; no price of {call.model} is known now"
     if model is not None:
         of_then = f" (its price table was of {call.price_date})" if call.price_date else ""

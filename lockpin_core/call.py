@@ -196,6 +196,10 @@ class Quote:
     ceiling: Ceiling
     is_endless: bool = False  # it costs nothing, and nobody knows how many tokens it takes: those are not counted here
 
+    def others(self) -> int:
+        """Give how many of the tokens other models may take, which run within the call: the ceiling is its own."""
+        return max(0, self.tokens - self.ceiling.prompt - self.ceiling.output)
+
 
 @dataclass(frozen=True, slots=True)
 class Payers:

@@ -94,7 +94,7 @@ def refused_detail(told: Mapping[str, object], call: Call | None) -> dict[str, o
     fees = {str(unit): count for unit, count in most.fees.items()}
     asked = {
         "usd": call.quote.most.exact(), "tokens": call.quote.tokens, "prompt": most.prompt,
-        "requests": most.requests if most.requests > 1 else None,
+        "requests": most.requests if most.requests > 1 else None, "others": call.quote.others() or None,
         "refills": most.refills or None, "window": most.window or None, "fees": fees,
         "tier": terms.tier, "speed": terms.speed, "geo": terms.geo, "output_limit": call.output_limit,
         "price_date": call.price_date,

@@ -46,7 +46,8 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
     told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", after_row is not None))
     terms: dict[str, object] = {name: value for name, value in told if value}
     terms |= {} if after_row is None else {"after_row": after_row}
-    terms["ceiling"] = _ceiling(call.quote.ceiling)
+    others = call.quote.others()
+    terms["ceiling"] = _ceiling(call.quote.ceiling) | ({"others": others} if others else {})
     return {
         "call": call.id, "wire": call.wire, "asked_model": call.asked_model, "rates": rates,
         "price_date": call.price_date, "tier": call.terms.tier,

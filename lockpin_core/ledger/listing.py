@@ -280,7 +280,8 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         detail={} if is_hold else data, balances=balances,
         ended_at=None if row["end_at"] is None else instant(row["end_at"]),
         hash=ending.hash.hex(), corrections=ending.corrections, was_estimated=ending.was_estimated,
-        held_output=row["tokens"] - most["prompt"] if "prompt" in most else None, has_rounds="refills" in most,
+        held_output=row["tokens"] - most["prompt"] - most.get("others", 0) if "prompt" in most else None,
+        has_rounds="refills" in most,
         shares=ending.shares, requests=most.get("requests", 1),
     )  # fmt: skip
 

@@ -48,6 +48,12 @@ class Asked:
     window: int = 0
     fees: Mapping[Unit, int] = field(default_factory=dict)
     requests: int = 1  # in it, each of which was bound and is priced by itself
+    others: int = 0  # tokens that other models may take within the call, at prices of theirs
+
+    @property
+    def output(self) -> int:
+        """Give the tokens of its own reply; all of them, where the row does not tell them from the prompt."""
+        return self.tokens - (self.prompt or 0) - self.others
 
 
 class AskedReader(LedgerReader):
@@ -68,7 +74,9 @@ class AskedReader(LedgerReader):
         fees = {Unit(unit): count for unit, count in most.get("fees", {}).items()}
         refills, window = most.get("refills", 0), most.get("window", 0)
         held, requests = Money(row["usd"]), most.get("requests", 1)
-        return Asked(terms, held, row["tokens"], most.get("prompt"), refills, window, fees, requests)
+        return Asked(
+            terms, held, row["tokens"], most.get("prompt"), refills, window, fees, requests, most.get("others", 0)
+        )
 
 
 def asked_of(call: CallRow) -> Asked:
@@ -78,7 +86,7 @@ def asked_of(call: CallRow) -> Asked:
     fees = {Unit(unit): count for unit, count in told.get("fees", {}).items()}
     held, tokens = Money.parse(told.get("usd", "0")), told.get("tokens", 0)
     again = (told.get("refills", 0), told.get("window", 0))
-    return Asked(terms, held, tokens, told.get("prompt"), *again, fees, told.get("requests", 1))
+    return Asked(terms, held, tokens, told.get("prompt"), *again, fees, told.get("requests", 1), told.get("others", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ def _splits(call: CallRow, asked: Asked) -> Iterator[tuple[int, int]]:
     Where the row does not say, that is what they may be: the output limit for one reply or several.
     """
     if asked.prompt is not None:
-        yield asked.prompt, asked.tokens - asked.prompt
+        yield asked.prompt, asked.output
         return
     limit = call.output_limit or 0
     for choices in range(1, _CHOICES + 1 if limit else 2):

@@ -330,3 +330,12 @@ def test_batch_of_an_earlier_version_is_given_no_wrong_sum(lockpin, book, home):
     assert "the requests of a batch: each was priced by itself, by its own model and length" in done.stdout
     assert "for the requests of a batch, each of which was bound by itself" in done.stdout
     assert "0.055" not in done.stdout
+
+
+def test_hold_with_other_models_in_it_says_so_and_blames_no_price(lockpin, book):
+    book("0.01", {Unit.INPUT: 1000, Unit.OUTPUT: 200}, hold="0.5", tokens=24_096 + 30_000)
+
+    assert lockpin("prices", "explain").stdout.splitlines()[-1] == (
+        "a prompt of up to 20,000 tokens, 4,096 of output, 30,000 tokens of other models that may run within the call; "
+        "what those may cost its row does not keep"
+    )

@@ -33,13 +33,15 @@ def model(provider: str = "anthropic", **more: object) -> Model:
     return found
 
 
-def booked(folder: Path, ceiling: Ceiling, most: Money, *, terms: Terms = PLAIN, shrunk: str | None = None):
+def booked(
+    folder: Path, ceiling: Ceiling, most: Money, *, terms: Terms = PLAIN, shrunk: str | None = None, others: int = 0
+):
     """Hold a call and read it back: its row, and what that keeps of how it was bound."""
     ledger = SqliteLedger(folder / "ledger.sqlite3", clock=lambda: AT, new_id=new_id)
     call = Call(
         id="c1", payers=Payers("fix", "box"), provider="anthropic", host="api.anthropic.com",
         wire="anthropic_messages", model="m", asked_model="m", client="x/1", streamed=True,
-        quote=Quote(most, ceiling.prompt + ceiling.output, ceiling), terms=terms, output_limit=4096, limit_set=False,
+        quote=Quote(most, ceiling.prompt + ceiling.output + others, ceiling), terms=terms, output_limit=4096, limit_set=False,
         billing="metered", price_date="2026-08-01", rates={},
     )  # fmt: skip
     ledger.hold(call, Rules((), own_budget(None, ("0.8",), "UTC"))).result(10)
@@ -167,6 +169,14 @@ def test_share_is_the_sum_of_its_prompts_each_in_its_band():
     # Half of 2,500 × $5 and 500 × $25 a million.
     assert (found.amount, found.tier, found.above) == (share.amount, "batch", 0)
     assert (is_that(share, found), is_that(share._replace(amount=Money.parse("0.012500002")), found)) == (True, False)
+
+
+def test_output_of_a_hold_leaves_out_what_other_models_may_take(tmp_path: Path):
+    alone = Ceiling(3000, 8192, WRITTEN, OUT, {})
+    row, asked = booked(tmp_path, alone, Money.parse("1"), others=5000)
+
+    assert (asked.others, asked.output, row.held_output) == (5000, 8192, 8192)
+    assert hold_sum(model(), row, asked, None) is None
 
 
 def test_hold_of_a_batch_is_told_where_its_requests_are_bound_like_one(tmp_path: Path):
