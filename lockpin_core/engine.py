@@ -49,11 +49,13 @@ from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
 from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.sizing.bound import UNSEEN_CHAIN
+from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
 
 SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
+_MEDIA = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT})  # dearer than text, or cheaper
 _FEW_IMAGES = 64  # of a request, which are counted at once
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
 # Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
@@ -188,7 +190,7 @@ class Engine(Settler):
                 found = await beside_loop(size, partial(at_once, pricing))
         except Refused as fault:
             if fault.code == "unknown_model" and not fault.words:
-                words = self._unknown(fault.model or "", incoming.provider.name)
+                words = self._unknown(fault.model or "", incoming.provider.name, parsed)
                 words = words if fault.place is None else f"{fault.place}: {words}"
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
@@ -238,13 +240,15 @@ class Engine(Settler):
         content = replace(content, extra_tokens=content.extra_tokens + link.tokens)
         return replace(parsed, content=content, chain_reasoning=parsed.chain_reasoning + link.reasoning)
 
-    def _unknown(self, name: str, provider: str) -> str:
+    def _unknown(self, name: str, provider: str, parsed: Parsed) -> str:
         near = ", ".join(self._prices.nearest(name, provider=provider))
         hint = f" (near it: {near})" if near else ""
         shown = _shown(name)
+        media = sorted(_MEDIA & (parsed.prompt_units | parsed.output_units))
+        prices = ", ".join(f"{unit}_per_mtok: USD" for unit in ("input", "output", *media))
         return (
             f'model "{shown}" has no price, so no cap could hold{hint}; to price it, add to lockpin.yaml: '
-            f'pricing: {{"{shown}": {{input_per_mtok: USD, output_per_mtok: USD, max_output_tokens: TOKENS}}}}'
+            f'pricing: {{"{shown}": {{{prices}, max_output_tokens: TOKENS}}}}'
         )
 
     async def _hold(self, priced: Priced, call: Call) -> Decision:

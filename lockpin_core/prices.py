@@ -167,8 +167,19 @@ def _rate(model: Model, rates: Rates, unit: Unit) -> int:
     if unit is Unit.CACHE_AUDIO and unit not in rates:
         unit = Unit.AUDIO_IN  # cached sound without a price of its own
     if unit not in rates:
-        raise UnpricedError(f"{model.id} has no price for {unit.value}")
+        raise UnpricedError(f"{model.id} has no price for {unit.value}{_way_out(model, unit)}")
     return rates[unit]
+
+
+def _way_out(model: Model, unit: Unit) -> str:
+    """Write out what is missing in an entry of the configuration; a shipped one it would replace."""
+    if not model.user:
+        return ""
+    entry = f"fees: {{{unit}: USD}}" if unit in FEE_UNITS else f"{unit}_{_PER.get(unit, 'per_mtok')}: USD"
+    return f'; to price it, add to lockpin.yaml: pricing: {{"{model.id}": {{{entry}}}}}'
+
+
+_PER = dict.fromkeys(PIECE_UNITS, "per_million")
 
 
 def _fees(model: Model, fees: Mapping[Unit, int]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from desks import Desk, config
-from forms import MP3, sent
+from forms import MP3, sent, silence
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Fit
@@ -119,3 +119,43 @@ def test_what_the_readme_lets_go_unmetered_is_metered_nowhere():
     decision = desk.ask({"prompt": "x"}, path="/" + path.replace("*", "/edits"))
     assert isinstance(decision, Passed)
     assert decision.uncapped == "allow_uncapped"
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/audio/transcriptions", {"file": silence(5)}),
+        ("/v1/audio/transcriptions", {"file": MP3}),
+        ("/v1/audio/speech", {"input": "x", "voice": "ash"}),
+        ("/v1/images/generations", {"prompt": "x"}),
+        ("/v1/images/edits", {"prompt": "x", "images": [{"file_id": "f"}]}),
+        ("/v1/chat/completions", {"messages": IMAGE_URL}),
+        ("/v1/chat/completions", {"messages": [], "audio": {}, "modalities": ["audio"]}),
+        ("/v1/responses", {"input": "x", "tools": [{"type": "web_search"}], "max_tool_calls": 2}),
+    ],
+)
+def test_who_does_what_each_refusal_says_gets_through(path: str, told: dict):
+    """Each says all that it can know; after three of them the call is held."""
+    entry: dict[str, object] = {}
+    for _ in range(4):
+        decision = asked(Desk(config("1000", pricing={"own": entry} if entry else {})), path, told | {"model": "own"})
+        if isinstance(decision, Admitted):
+            break
+        message = json.loads(decision.reply.body)["error"]["message"]
+        named = yaml.safe_load(message.rpartition("add to lockpin.yaml: ")[2])["pricing"]["own"]
+        assert not named.keys() <= entry.keys(), message
+        for key, value in named.items():
+            entry[key] = dict.fromkeys(value, "1") if isinstance(value, dict) else "1000"
+    assert isinstance(decision, Admitted), message
+    assert len(entry) >= 3
+
+
+def test_an_entry_that_would_take_the_shipped_prices_away_is_not_proposed():
+    decision = asked(Desk(config("100", pricing={})), "/v1/audio/transcriptions", {"model": "tts-1-hd", "file": MP3})
+    assert isinstance(decision, Answered)
+    assert b"pricing:" not in decision.reply.body
+
+    told = {"model": "gpt-3.5-turbo", "messages": [], "audio": {}, "modalities": ["audio"]}
+    decision = asked(Desk(config("100", pricing={})), "/v1/chat/completions", told)
+    assert isinstance(decision, Answered)
+    assert json.loads(decision.reply.body)["error"]["message"] == "lockpin: gpt-3.5-turbo has no price for audio_out"
