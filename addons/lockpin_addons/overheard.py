@@ -16,7 +16,7 @@ from lockpin_core.wire.protocol import Scanner
 
 PIECE_BYTES = 4 * 1024  # how much is decoded at once: it may unpack to a thousand times as much
 STEP_BYTES = 64 * 1024  # how much of that is read at once
-MAX_UNREAD_BYTES = 64 << 20  # of a reply that comes faster than it is read
+MAX_UNREAD_BYTES = 128 << 20  # of a reply that comes faster than it is read
 MAX_KEPT_BYTES = 16 << 20  # decoded, where the scanner may keep all of it
 
 
@@ -42,6 +42,11 @@ class Overheard:
         self._unread.append(data)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether it came faster than it could be read, or was more than may be kept."""
+        return self._is_lost
 
     async def reading(self) -> Reading | None:
         """Give what the reply states, once all that came of it is read; None: some of it could not be."""

@@ -15,6 +15,7 @@ from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 
 from lockpin_addons import guard
+from lockpin_addons.banner import say
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.overheard import PIECE_BYTES, Overheard
@@ -176,7 +177,9 @@ class Tap:
 
     async def _book_polled(self, trip: Trip, polled: Polled, overheard: Overheard) -> None:
         reading = await overheard.reading()
-        if reading is not None:
+        if overheard.is_lost:
+            say("a reply that may state an earlier call's usage is too much to be read; fetch it again")
+        elif reading is not None:
             await trip.terms.engine.settle_polled(polled, reading)
 
     async def _settle_reply(self, flow: http.HTTPFlow, trip: Trip, response: http.Response) -> None:

@@ -72,8 +72,11 @@ class AnthropicBatches(Wire):
         return found.digest()
 
     def polled_id(self, path: str) -> str | None:
-        """Give the batch whose results a path stands for, in the form in which the path was judged."""
-        found = _RESULTS.fullmatch(normal(path))
+        """Give the batch whose results a path stands for, in the form in which the path was judged.
+
+        What comes after a `#` should never be sent; a server may read on where we do not.
+        """
+        found = None if "#" in path else _RESULTS.fullmatch(normal(path))
         return None if found is None else word(found[1])
 
     def error_code(self, body: bytes) -> str | None:

@@ -101,16 +101,16 @@ def test_between_pieces_it_is_taken_up_again():
 def test_where_too_much_waits_to_be_read_nothing_is_known_of_it():
     goes_on, chunk = threading.Event(), b"x" * (MAX_UNREAD_BYTES // 8)
 
-    async def passing() -> tuple[Reading | None, bool]:
+    async def passing() -> tuple[Reading | None, bool, bool]:
         reply = Overheard(scanner, ReplyDecoder(None))
         for _ in range(9):
             reply.take(chunk)
         goes_on.set()
         found = await reply.reading()
-        return found, bool(reply._unread)
+        return found, bool(reply._unread), reply.is_lost
 
     scanner = Endless(lambda: goes_on.wait(30))
-    assert asyncio.run(passing()) == (None, False)
+    assert asyncio.run(passing()) == (None, False, True)
     assert scanner.fed <= len(chunk)
 
 

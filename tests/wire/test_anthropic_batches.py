@@ -270,6 +270,7 @@ def test_a_reply_that_names_no_batch_leaves_nothing_to_wait_for(told: dict):
         ("/v1/messages/batches/x/results/%2e%2e/%2E%2e/msgbatch_1/results", "msgbatch_1"),
         ("/V1//Messages/./batches/msgbatch_1/Results?x=/batches/y/results", "msgbatch_1"),
         ("/v1/messages/batches/msgbatch_1/results/x/results", None),
+        ("/v1/messages/batches/x/results#/../../msgbatch_1/results", None),
         ("/v1/messages/batches/x/messages/batches/y/results", None),
         ("/v1/messages/batches/msgbatch_1/results/..", None),
         ("/v1/messages/batches/msgbatch_1", None),
