@@ -28,6 +28,13 @@ upstreams: {{api.anthropic.com: "{origin}"}}
 ledger: sqlite://{ledger}
 pricing:
   slow-model: {{input: 1, output: 5, max_output_tokens: 10000, context_tokens: 100000, tiers: {{batch: {{x: "0.5"}}}}}}
+  dear-model:
+    input: 10
+    output: 50
+    max_output_tokens: 10000
+    context_tokens: 100000
+    tiers: {{batch: {{x: "0.5"}}}}
+    above: [{{tokens: "999", input: 30, output: 70}}]
 daily_usd: null
 task: {{budget_usd: 0.02}}
 queue: {{wait: 0s}}
@@ -96,19 +103,17 @@ def batch(name: str, status: str = "in_progress") -> dict:
     }  # fmt: skip
 
 
-def asked(name: str, limit: int = 500) -> dict:
+def asked(name: str, limit: int = 500, model: str = "slow-model") -> dict:
     return {
         "custom_id": name,
-        "params": {
-            "model": "slow-model", "max_tokens": limit, "messages": [{"role": "user", "content": "Grüße"}],
-        },
-    }  # fmt: skip
+        "params": {"model": model, "max_tokens": limit, "messages": [{"role": "user", "content": "Grüße"}]},
+    }
 
 
-def result(name: str, text: str = "x") -> dict:
-    usage = {"input_tokens": 100, "output_tokens": 30, "service_tier": "batch"}
+def result(name: str, text: str = "x", model: str = "slow-model", prompt: int = 100) -> dict:
+    usage = {"input_tokens": prompt, "output_tokens": 30, "service_tier": "batch"}
     message = {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "slow-model", "stop_reason": "end_turn",
+        "id": "msg_1", "type": "message", "role": "assistant", "model": model, "stop_reason": "end_turn",
         "stop_sequence": None, "content": [{"type": "text", "text": text}], "usage": usage,
     }  # fmt: skip
     return {"custom_id": name, "result": {"type": "succeeded", "message": message}}
@@ -245,6 +250,33 @@ def test_its_receipt_and_its_explanation_name_the_price_of_a_batch(rig):
         "batch", "0.00025", {"input": 200, "output": 60},
     )  # fmt: skip
     assert "0.00025" in told(rig, "prices", "explain", call)
+
+
+def test_every_command_says_what_each_of_its_models_came_to(tmp_path):
+    """Five prompts of half a band are no prompt in the next one: 2,500 × $10 and 150 × $50 a million, and half of it."""
+    with running(tmp_path, "up") as rig:
+        name, dear = new_id(), [f"d{number}" for number in range(5)]
+        create(rig, name, "base_url", asked("a"), *(asked(one, 20, "dear-model") for one in dear))
+        read(rig, name, body=lines(*(result(one, model="dear-model", prompt=500) for one in dear), result("a")))
+        assert rig.settled(name)[1] == ("charge", 16_250_000 + COST_NANO // 2, None)
+        ((call,),) = rig.proxy.rows("SELECT call FROM upstream_ids WHERE id = ?", name)
+
+        def rows(*words: str) -> list[dict]:
+            return json.loads(told(rig, *words, "--format", "json"))["rows"]
+
+        shares = json.loads(told(rig, "receipt", call))["shares"]
+        assert [(one["model"], one["prompts"], one["charged_usd"]) for one in shares] == [
+            ("dear-model", 5, "0.01625"), ("slow-model", 1, "0.000125"),
+        ]  # fmt: skip
+        assert {row["key"]: (row["calls"], row["spent_usd"]) for row in rows("report", "--by", "model")} == {
+            "slow-model": (1, 0.000125), "dear-model": (0, 0.01625),
+        }  # fmt: skip
+        for model, spent, would in (("dear-model", 0.01625, 0.0325), ("slow-model", 0.000125, 0.00025)):
+            (row,) = rows("whatif", "--model", f"{model}={model}")
+            assert (row["model"], row["spent_usd"], row["would_spend_usd"]) == (model, spent, would)
+        explained = json.loads(told(rig, "prices", "explain", call, "--format", "json"))
+        assert (explained["charge"]["adds_up"], explained["hold"]["parts"]) == (True, [])
+        assert explained["hold"]["notes"][0].endswith("for 6 requests, each of which was bound by itself")
 
 
 def test_it_outlives_its_proxy_and_another_settles_it(tmp_path):

@@ -83,12 +83,12 @@ def test_a_budget_that_begins_later_counts_the_call_by_the_model_that_was_called
     hold(desk, "c1", "9", WIDE)
     settle(desk, "c1", "0.3", shares=parted("0.3"))
 
-    filtered = [machine("9", name=model, window=LIFETIME, models=(f"{model}*",)) for model in ("gpt", "dear")]
+    filtered = [machine("9", name=model, window=LIFETIME, models=(model,)) for model in ("gpt-5.5", "dear-1")]
     hold(desk, "c2", "1", rules(machine("1000"), *filtered))
     hold(desk, "c3", "1", rules(machine("1000"), *filtered), model="dear-1")
 
     found = {name.split("\x1f")[0]: nano for name, nano in spent(desk).items()}
-    assert (found["gpt"], found["dear"]) == (300_000_000, 0)
+    assert (found["gpt-5.5"], found["dear-1"]) == (300_000_000, 0)
     assert verify(desk.path).wrong is None
 
 
