@@ -50,16 +50,24 @@ async def in_turns[T](size: int, work: Steps[T]) -> T:
     return done.value
 
 
+async def here_or_in_turns[T](size: int, work: Steps[T]) -> T:
+    """Do work in steps at once while it is small, and go on in turns where it turns out not to be.
+
+    What a body of `size` bytes unpacks to is not known before. Raises what the work raises.
+    """
+    done = _turn(work, ON_LOOP_BYTES + 1, least=0)
+    return await in_turns(max(size, ON_LOOP_BYTES + 1), work) if done is None else done.value
+
+
 @dataclass(frozen=True, slots=True)
 class _Done[T]:
     value: T
 
 
-def _turn[T](work: Steps[T]) -> _Done[T] | None:
-    left = _ORDINARY_BYTES
+def _turn[T](work: Steps[T], left: int = _ORDINARY_BYTES, least: int = _STEP_BYTES) -> _Done[T] | None:
     try:
         while left > 0:
-            left -= max(next(work), _STEP_BYTES)
+            left -= max(next(work), least)
     except StopIteration as end:
         return _Done(end.value)
     return None

@@ -20,7 +20,7 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import put, settled_headers
 from lockpin_addons.overheard import PIECE_BYTES, Overheard
 from lockpin_addons.trip import Kind, Trip
-from lockpin_core.aside import beside_loop
+from lockpin_core.aside import Steps, beside_loop, here_or_in_turns
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
@@ -202,13 +202,15 @@ class Tap:
             put(response.headers, settled_headers(trip.admitted.held, settled))
 
     async def _scan_whole(self, trip: Trip, raw: bytes) -> None:
-        def scan() -> None:
+        def scan() -> Steps[None]:
             assert trip.scanner is not None and trip.decoder is not None
             for start in range(0, len(raw), PIECE_BYTES):
-                trip.scanner.feed(trip.decoder.feed(raw[start : start + PIECE_BYTES]))
+                decoded = trip.decoder.feed(raw[start : start + PIECE_BYTES])
+                yield len(decoded)
+                trip.scanner.feed(decoded)
             trip.reading = trip.scanner.result()
 
-        await beside_loop(len(raw), scan)
+        await here_or_in_turns(len(raw), scan())
 
     @guard.sealed(_end_as_held)
     def error(self, flow: http.HTTPFlow) -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from lockpin_core import aside
-from lockpin_core.aside import ON_LOOP_BYTES, Steps, at_once, beside_loop, in_turns, take_short_turns
+from lockpin_core.aside import ON_LOOP_BYTES, Steps, at_once, beside_loop, here_or_in_turns, in_turns, take_short_turns
 from lockpin_core.errors import WireError
 
 MEGABYTE = 1 << 20
@@ -89,6 +89,19 @@ def test_after_a_megabyte_of_steps_others_have_the_thread_and_small_steps_count_
         assert order == [turns]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "here"),
+    [([], 0), ([ON_LOOP_BYTES], 1), ([1] * 100, 100), ([ON_LOOP_BYTES, 1, 1, 1], 2), ([MEGABYTE, 1], 1)],
+)
+def test_work_that_turns_out_to_be_large_goes_on_in_a_thread(sizes: list[int], here: int):
+    """A few packed bytes may unpack to very many: what is known of a step is what it has unpacked."""
+    seen: list[int] = []
+
+    assert asyncio.run(here_or_in_turns(100, in_steps(sizes, seen))) == "all read"
+
+    assert [thread == threading.get_ident() for thread in seen] == [True] * here + [False] * (len(sizes) - here)
+
+
 def test_error_of_a_step_comes_through():
     def fail() -> Steps[None]:
         yield 1
@@ -98,6 +111,8 @@ def test_error_of_a_step_comes_through():
         asyncio.run(in_turns(1, fail()))
     with pytest.raises(WireError, match="the body is no JSON"):
         at_once(fail())
+    with pytest.raises(WireError, match="the body is no JSON"):
+        asyncio.run(here_or_in_turns(1, fail()))
 
 
 def test_work_in_steps_can_be_done_where_it_stands():
