@@ -203,10 +203,10 @@ def _drawn(model: Model, inner: Mapping) -> int | None:
     if model.picture_rule is None:
         return None
     cells = int(model.picture_rule.numbers.get(str(inner.get("quality")), 96))
-    size = re.fullmatch(r"(\d{1,4})x(\d{1,4})", str(inner.get("size")), re.ASCII)
+    size = re.fullmatch(r"(\d{1,6})x(\d{1,6})", str(inner.get("size")), re.ASCII)
     wide, high = (int(size[1]), int(size[2])) if size else (2880, 2880)
     if not 0 < wide * high <= 2880 * 2880:
-        return None
+        return 0  # the provider draws none of that size
     across = int(cells * Fraction(min(wide, high), max(wide, high)) + Fraction(1, 2))
     return math.ceil(Fraction(cells * across * (2_000_000 + wide * high), 4_000_000))
 
