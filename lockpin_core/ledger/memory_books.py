@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Void
-from lockpin_core.clock import Clock, micros
+from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.accounts import (
     Balance,
@@ -38,6 +38,7 @@ from lockpin_core.ledger.protocol import (
     TaskInfo,
     Wait,
 )
+from lockpin_core.ledger.pulse import Ticks
 from lockpin_core.ledger.tasks import RECENT
 from lockpin_core.ledger.turns import (
     NOTHING,
@@ -114,9 +115,9 @@ class _Booked:
 class MemoryBooks:
     """Accounts, open and resolved calls, definitions; one step at a time, under the caller's lock."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
         self.rows: list[Row] = []
-        self._clock, self._spans = clock, Spans()
+        self._clock, self._ticks, self._spans = clock, ticks, Spans()
         self._lock, self._room = Turn(self._serve), MemoryRoom()
         self._accounts: dict[str, _Account] = {}
         self._open: dict[str, _Open] = {}
@@ -158,14 +159,15 @@ class MemoryBooks:
             if sizes := sizes_left(answer, sizes):
                 found = stands(answer, sizes[0], ahead)
                 ticket = make_ticket(self._room.next_number(), call, "", micros(self._now()), wait, found)
-                return self._room.enter(moved(Waiter(call, rules, smaller, ticket, float("inf"), sizes), sizes, found))
+                deadline_s = self._ticks() + wait.patience.total_seconds()
+                return self._room.enter(moved(Waiter(call, rules, smaller, ticket, deadline_s, sizes), sizes, found))
             answer = self._try(call, rules, smaller, NOTHING)
         return done(answer)
 
     def _serve(self) -> None:
         """Try those who wait, if something may let one of them go."""
         at = micros(self._now())
-        if not self._room.is_due(at):
+        if not self._room.is_due(at, self._ticks()):
             return
         for call_id in self._room.serve(at, self._serve_one, self._ends):
             if call_id in self._open:
@@ -184,7 +186,8 @@ class MemoryBooks:
         answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)
         if not isinstance(answer, Short):
             return answer
-        if at < waiter.ticket.until and (sizes := sizes_left(answer, waiter.sizes)):
+        is_over = at >= waiter.ticket.until or self._ticks() >= waiter.deadline_s
+        if not is_over and (sizes := sizes_left(answer, waiter.sizes)):
             return moved(waiter, sizes, stands(answer, sizes[0], ahead))
         return self._try(call, waiter.rules, waiter.smaller, NOTHING, waited)
 

@@ -76,10 +76,11 @@ class MemoryRoom:
             self.has_changed = True
             place.future.cancel()
 
-    def is_due(self, at: int) -> bool:
-        """Say whether those who wait are to be tried."""
+    def is_due(self, at: int, ticks_s: float) -> bool:
+        """Say whether those who wait are to be tried. `ticks_s`: of the clock that never steps."""
         self._drop_cancelled()
-        return bool(self._places) and (self.has_changed or at >= self._wake_at)
+        is_over = any(ticks_s >= place.waiter.deadline_s for place in self._places.values())
+        return bool(self._places) and (self.has_changed or is_over or at >= self._wake_at)
 
     def serve(
         self, at: int, attempt: Callable[[Waiter, Amounts], Answer | Waiter], ends: Callable[[], Iterable[int]]

@@ -73,7 +73,7 @@ class Model:
         own = Rule("task", "task", "lifetime", enforce=False)
         if told.usd is not None:
             own = Rule("task", "task", told.window, told.usd, period=told.period)
-        return [own, *(rule for _, rule in sorted(self.rules.items()) if rule.applies(model))]
+        return [own, *(rule for _, rule in sorted(self.rules.items()) if rule.applies("", model))]
 
     def own(self, task):
         return self.rules_of(task, "")[0]
@@ -84,7 +84,7 @@ class Model:
 
     def belongs(self, entry, rule, key):
         _, subject, _, _, day = key
-        is_theirs = rule.applies(entry.model) and subject in (entry.task, MACHINE)
+        is_theirs = rule.applies("", entry.model) and subject in (entry.task, MACHINE)
         return is_theirs and (day is None or entry.at // DAY == day)
 
     def has_left(self, at, rule):

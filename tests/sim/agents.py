@@ -17,14 +17,17 @@ from tests.sim.model import Fault
 
 PROVIDERS = Providers.load(shipped_dir())
 TASKS = ("a", "b", "c")
+SLOWEST_S = 90  # a decision, beside what it may wait
+LATCHED_S = 660  # what was refused for good is not let wait for so long
+FRAME = 600  # tokens around a prompt
 
 
 @dataclass
 class Sent:
     """A call that reached the provider, and what it costs there."""
 
-    bill: tuple
-    proxy: str
+    bill: tuple | None
+    is_told: bool = False  # Lockpin has seen all that it costs
 
 
 class Agents:
@@ -33,6 +36,8 @@ class Agents:
     def __init__(self, world):
         self.world, self.dice, self.loop = world, world.dice, world.loop
         self.sent, self.wants = {}, {}
+        self.lost = set()  # calls whose settlement is missing
+        self.refused_for_good = {}  # calls, by what makes them the same: when
 
     async def agent(self, number):
         task = self.dice.choice(TASKS)
@@ -93,30 +98,48 @@ class Agents:
 
     async def decide(self, proxy, name, task, asked):
         engine, self.wants[name] = proxy.engine, asked
+        began_s = self.loop.time()
         decision = await engine.admit(self.incoming(name, proxy, task, asked))
+        took_s = self.loop.time() - began_s
+        if took_s > self.world.config.queue_wait_ms / 1000 + SLOWEST_S:
+            raise Fault(f"FALSE REFUSAL: call {name} was decided after {took_s} s")
         if isinstance(decision, Answered):
-            self.refused(name, decision)
+            self.refused(proxy, name, task, asked, decision, took_s)
             return
         if isinstance(decision, Passed):
-            self.world.counts["uncapped"] += 1
             raise Fault(f"call {name} passes without a hold: {decision.uncapped}")
-        call = decision.held.call
         if decision.held.waited:
             self.world.counts["waited"] += 1
         sent_body = decision.body or asked.body
         script = traffic.script(self.dice, asked, sent_body, name)
-        if script.bill[0] > call.quote.most.nano:
-            raise Fault(f"call {name} may cost {script.bill[0]} nano and is held at {call.quote.most.nano}")
-        if traffic.limit_of(sent_body) != (call.output_limit or traffic.limit_of(sent_body)):
-            raise Fault(f"call {name} leaves with another limit than it is held at")
-        if not decision.held.degraded and self.world.judge.model.calls.get(name) is None:
-            raise Fault(f"call {name} leaves, and its hold is not on the books")
+        self.check_leaving(name, decision, proxy, task, asked, sent_body, script)
         await self.exchange(proxy, decision, script, asked, task)
 
-    def refused(self, name, decision):
+    def check_leaving(self, name, admitted, proxy, task, asked, sent_body, script):
+        """A call leaves with its hold on the books, for who asked for it, for all that it may cost, and for no more."""
+        call, quote = admitted.held.call, admitted.held.call.quote
+        if (call.payers, call.provider, call.model) != (Payers(task, proxy.machine), asked.provider, asked.model):
+            raise Fault(f"OVERSHOOT: call {name} of {task}, {asked.model} is held for {call.payers}, {call.model}")
+        if script.bill[0] > quote.most.nano or script.bill[1] > quote.tokens:
+            raise Fault(
+                f"OVERSHOOT: call {name} may cost {script.bill} and is held at {quote.most.nano}, {quote.tokens}"
+            )
+        if traffic.limit_of(sent_body) != (call.output_limit or traffic.limit_of(sent_body)):
+            raise Fault(f"OVERSHOOT: call {name} leaves with another limit than it is held at")
+        if not admitted.held.degraded and self.world.judge.model.calls.get(name) is None:
+            raise Fault(f"OVERSHOOT: call {name} leaves, and its hold is not on the books")
+        most = len(asked.body) + FRAME + traffic.limit_of(sent_body)
+        if not asked.searches and quote.tokens > most:
+            raise Fault(f"FALSE REFUSAL: call {name} is held at {quote.tokens} tokens, and can have {most} at most")
+
+    def refused(self, proxy, name, task, asked, decision, took_s):
         told = json.loads(decision.reply.body, parse_float=Decimal)["lockpin"]
         if decision.code == "ledger_unavailable":
             self.world.counts["unavailable"] += 1
+            if not self.world.trouble.is_away(proxy.name):
+                raise Fault(f"FALSE REFUSAL: call {name} is refused for a ledger that nothing befell")
+            return
+        if decision.code == "task_closed" and self.world.trouble.was_closed(task):
             return
         if decision.code != "budget_exceeded":
             raise Fault(f"call {name} is refused: {decision.code}: {decision.reply.body.decode()[:300]}")
@@ -137,11 +160,23 @@ class Agents:
         if said != needed:
             raise Fault(f"call {name} is refused as one that needs {said}, and it needs {needed}")
         self.world.counts["early"] += transient
+        self.check_wait(name, task, asked, transient, took_s)
+
+    def check_wait(self, name, task, asked, transient, took_s):
+        """Only held money in the way is waited for, but where the same was refused for good a moment ago."""
+        now_s, wait_s = self.loop.time(), self.world.config.queue_wait_ms / 1000
+        same = task, asked.provider, asked.model, asked.prompt_bytes  # whatever its limit is
+        if not transient:
+            self.refused_for_good[same] = now_s
+            return
+        is_latched = now_s - self.refused_for_good.get(same, -1e9) < LATCHED_S
+        if took_s < wait_s and not is_latched and not self.world.trouble.time_jumped(now_s - took_s):
+            raise Fault(f"FALSE REFUSAL: call {name} is refused after {took_s} s, and only held money is in its way")
 
     async def exchange(self, proxy, admitted, script, asked, task):
         engine, call = proxy.engine, admitted.held.call
         name, began = call.id, self.loop.time()
-        sent = Sent(None if script.kind not in ("not_sent", "refused") else (0, 0), proxy.name)
+        sent = Sent(None if script.kind not in ("not_sent", "refused") else (0, 0))
         if script.kind != "not_sent":
             self.sent[name] = sent
             self.world.note("sent", name, "held", call.quote.most.nano, script.kind, "bill", script.bill[0])
@@ -176,7 +211,11 @@ class Agents:
         if "late" in self.world.plan.faults and self.dice.random() < 0.01:
             self.world.note("settlement is missing", name)
             self.world.counts["lost"] += 1
+            self.lost.add(name)
             return
+        sent.is_told = script.kind in ("done", "not_sent", "refused") and ending is not Ending.CLIENT_LEFT
+        if script.kind == "not_sent":
+            sent.is_told, self.sent[name] = True, sent
         engine.settle(admitted, reading, outcome)
         if "late" in self.world.plan.faults and not asked.background and self.dice.random() < 0.02:
             self.world.note("settled twice", name)
@@ -189,6 +228,8 @@ class Agents:
     def final_bill(self, script, asked, relayed, ending):
         """A stream of Messages that broke off is billed as far as it came; all else in full."""
         is_broken = script.kind == "cut" or ending is Ending.CLIENT_LEFT
+        if script.kind in ("failed", "dropped") and not relayed and ending is not Ending.CLIENT_LEFT:
+            return traffic.bill_of(asked.model, asked.prompt_bytes // 4, 0)
         if script.kind in ("not_sent", "refused", "failed", "dropped"):
             return 0, 0
         if asked.provider == "anthropic" and asked.streamed and is_broken and not asked.searches:
@@ -197,7 +238,7 @@ class Agents:
                 return 0, 0
             started = events[0]["message"]["usage"]["input_tokens"]
             letters = sum(len(e["delta"]["text"]) for e in events if e["type"] == "content_block_delta")
-            return traffic.bill_of(asked.model, started, max(1, letters))
+            return traffic.bill_of(script.served, started, max(1, letters))
         return script.bill
 
     async def poll_later(self, script, asked, task):

@@ -15,19 +15,34 @@ class Disk:
     """What becomes of statements. One for each process of the play."""
 
     def __init__(self, committed: Callable[[], None]) -> None:
+        self.elsewhere: Callable[[], None] | None = None  # what others do before this process has the database
         self.is_full = False
         self.fails: list[str] = []  # what happens to the next commits: "fails", "lost", "locked"
+        self.busy = 0  # so many beginnings find the database locked
+        self.is_broken = False  # nothing works, not even reading
         self.crash_in: int | None = None  # so many statements until the process is gone
         self._committed = committed
 
     def connection(self, real: sqlite3.Connection) -> "Connection":
         return Connection(real, self)
 
+    def heal(self) -> None:
+        self.is_full = self.is_broken = False
+        self.fails, self.crash_in, self.busy = [], None, 0
+
     def before(self, sql: str) -> None:
         if self.crash_in is not None:
             self.crash_in -= 1
             if self.crash_in < 0:
                 raise Crash
+        if self.is_broken:
+            raise sqlite3.OperationalError("disk I/O error")
+        if sql == "BEGIN IMMEDIATE":
+            if self.busy:
+                self.busy -= 1
+                raise sqlite3.OperationalError("database is locked")
+            if self.elsewhere is not None:
+                self.elsewhere()
         if self.is_full and sql.startswith(WRITES):
             raise sqlite3.OperationalError("database or disk is full")
 

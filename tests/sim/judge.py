@@ -4,6 +4,7 @@ import json
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from lockpin_core.ledger.protocol import Held, Short
 from lockpin_core.ledger.verify import verify
@@ -12,9 +13,31 @@ from tests.sim.model import UNTOLD, Fault, Model
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS = (
-    "SELECT id, at, kind, call, code, reason, usd, tokens, task, machine, model, data, writer FROM rows WHERE id > ? "
-    "ORDER BY id"
+    "SELECT id, at, kind, call, code, reason, usd, tokens, task, machine, provider, model, data, writer FROM rows "
+    "WHERE id > ? ORDER BY id"
 )
+BOOKS = (
+    "SELECT budget, subject, window_start, spent_nano, held_nano, spent_tokens, held_tokens, period_ms FROM accounts"
+)
+LOOKS = 40  # so many commits from one look at the accounts to the next
+
+
+class Row(NamedTuple):
+    """A row of the books."""
+
+    at: int
+    kind: str
+    call: str | None
+    code: str | None
+    reason: str | None
+    usd: int | None
+    tokens: int | None
+    task: str | None
+    machine: str | None
+    provider: str | None
+    model: str | None
+    data: str | None
+    writer: str
 
 
 def us_of(instant):
@@ -22,23 +45,33 @@ def us_of(instant):
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
+def payers_of(call):
+    """Say by what a call's budgets are found."""
+    return call.payers.task, call.payers.machine, call.provider, call.model
+
+
 class Judge:
     """Compares what the books and the answers say with what the model says."""
 
     def __init__(self, world, rules):
         self.world, self.model = world, Model(rules)
-        self.asked_last, self.heard_last, self.owners, self.seen_row = {}, {}, {}, 0
-        self.reader = None
+        self.asked_first, self.asked_last, self.heard_last, self.owners, self.seen_row = {}, {}, {}, {}, 0
+        self.reader, self.commits = None, 0
+        self.deferred = set()  # calls that are held for usage that comes later
 
-    def asked(self, call, *, may_be_smaller):
-        self.asked_last[call.id] = (call, may_be_smaller)
+    def asked(self, call):
+        self.asked_last[call.id] = call
+        self.asked_first.setdefault(call.id, call)
 
     def committed(self):
         """Read the rows that are on the books since."""
         self.model.last = []
+        self.commits += 1
         try:
             for row in self.new_rows():
-                self.read(*row)
+                self.read(row)
+            if self.commits % LOOKS == 0 and self.reader is not None:
+                self.check_accounts()
         except Fault as fault:
             self.world.fail(fault)
 
@@ -48,52 +81,74 @@ class Judge:
             rows, self.seen_row = ledger.rows[self.seen_row :], len(ledger.rows)
             for row in rows:
                 call = self.asked_last.get(row.call)
-                model, machine = (None, None) if call is None else (call[0].model, call[0].payers.machine)
-                yield (
-                    us_of(row.at),
-                    row.kind,
-                    row.call,
-                    row.code,
-                    UNTOLD,
-                    row.usd,
-                    row.tokens,
-                    row.task,
-                    machine,
-                    model,
-                    None,
-                    "",
-                )
+                payers = (row.task, None, None, None) if call is None else (row.task, *payers_of(call)[1:])
+                yield Row(
+                    us_of(row.at), row.kind, row.call, row.code, UNTOLD, row.usd, row.tokens, *payers, None, ""
+                )  # fmt: skip
             return
         if self.reader is None:
             self.reader = sqlite3.connect(self.world.path, isolation_level=None)
         for number, *row in self.reader.execute(ROWS, (self.seen_row,)).fetchall():
             self.seen_row = number
-            yield row
+            yield Row(*row)
 
-    def read(self, at, kind, call, code, reason, usd, tokens, task, machine, model, data, writer):
-        if at < self.model.now:
-            raise Fault(f"a row goes back in time: {at} after {self.model.now}")
-        self.model.now = at
-        if kind != "refusal":
-            self.world.note("row", kind, call or "", code or "", usd if usd is not None else "", reason or "")
-        if kind == "hold":
-            self.model.hold(call, at, task, machine, model, usd, tokens)
-            self.owners[call] = writer
-            self.world.counts["held"] += 1
-        elif kind == "shrink":
-            self.model.shrink(call, usd, tokens)
-        elif kind in ("charge", "void"):
-            is_void = kind == "void"
-            self.model.resolve(call, at, usd or 0, tokens or 0, reason=reason, is_void=is_void)
-            self.check_bill(call)
-            owner = self.owners[call]
-            if reason == "lockpin_stopped" and owner != writer and owner in self.alive_writers():
-                raise Fault(f"call {call} is settled by another process, and its own lives")
-        elif kind == "correction":
+    def read(self, row):
+        if row.at < self.model.now:
+            raise Fault(f"a row goes back in time: {row.at} after {self.model.now}")
+        self.model.now = row.at
+        if row.kind != "refusal":
+            what = row.usd if row.usd is not None else ""
+            self.world.note("row", row.kind, row.call or "", row.code or "", what, row.reason or "")
+        if row.kind == "hold":
+            self.read_hold(row)
+        elif row.kind == "shrink":
+            self.model.shrink(row.call, row.usd, row.tokens)
+            self.world.counts["shrunk"] += 1
+        elif row.kind in ("charge", "void"):
+            self.read_end(row)
+        elif row.kind == "correction":
             self.world.counts["corrected"] += 1
-            self.model.correct(call, at, usd, tokens)
-        elif kind == "event" and code in ("budget_defined", "budget_removed") and data is not None:
-            self.hear_rule(at, json.loads(data), is_gone=code == "budget_removed")
+            self.model.correct(row.call, row.at, row.usd, row.tokens)
+        elif row.kind == "event" and row.code == "hold_deferred" and row.data is not None:
+            self.deferred.add(json.loads(row.data)["call"])
+        elif row.kind == "event" and row.code in ("budget_defined", "budget_removed") and row.data is not None:
+            self.hear_rule(row.at, json.loads(row.data), is_gone=row.code == "budget_removed")
+
+    def read_hold(self, row):
+        asked = self.asked_first.get(row.call)
+        if asked is None or payers_of(asked) != (row.task, row.machine, row.provider, row.model):
+            raise Fault(f"OVERSHOOT: call {row.call} is booked for another than asked for it: {row}")
+        self.check_largest(row, asked)
+        self.model.hold(*row[2:3], row.at, row.task, row.machine, row.provider, row.model, row.usd, row.tokens)
+        self.owners[row.call] = row.writer
+        self.world.counts["held"] += 1
+
+    def check_largest(self, row, asked):
+        """A call that is held for less than was asked could not be held for more: where nobody waits before it."""
+        quote = asked.quote
+        if (row.usd, row.tokens) == (quote.most.nano, quote.tokens) or self.somebody_waits():
+            return
+        payers = row.task, row.machine, row.provider, row.model
+        if self.model.fits(payers, row.at, quote.most.nano, quote.tokens):
+            raise Fault(f"call {row.call} is held at {row.usd} nano, and the whole of {quote.most.nano} fits")
+        more = traffic.one_word_more(self.world.agents.wants[row.call], row.usd, row.tokens, quote.tokens)
+        if more is not None and self.model.fits(payers, row.at, *more):
+            raise Fault(f"call {row.call} is held at {row.usd} nano, and one more token of output fits")
+
+    def read_end(self, row):
+        hold = self.model.calls.get(row.call)
+        held_us = self.world.config.hold_for_ms * 1000
+        if row.reason == "expired" and hold is not None and row.at - hold.at < held_us:
+            raise Fault(f"call {row.call} has expired before its time")
+        if row.reason == "lockpin_stopped" and row.call in self.deferred:
+            raise Fault(f"call {row.call} waits for usage that comes later, and is charged as {row.reason}")
+        self.model.resolve(
+            row.call, row.at, row.usd or 0, row.tokens or 0, reason=row.reason, is_void=row.kind == "void"
+        )
+        self.check_bill(row.call)
+        owner = self.owners[row.call]
+        if row.reason == "lockpin_stopped" and owner != row.writer and owner in self.alive_writers():
+            raise Fault(f"call {row.call} is settled by another process, and its own lives")
 
     def hear_rule(self, at, told, *, is_gone):
         """A budget of the configuration came into force, or went out of it."""
@@ -116,12 +171,18 @@ class Judge:
         return {proxy.ledger.writer_id for proxy in self.world.proxies.values()}
 
     def check_bill(self, call):
-        """A call costs at least what the provider bills."""
+        """A call costs at least what the provider bills, and just that where Lockpin was told all of it."""
         hold, sent = self.model.calls.get(call), self.world.agents.sent.get(call)
         if hold is None or hold.charged is None or sent is None or sent.bill is None:
             return
-        if hold.charged[0] < sent.bill[0]:
-            raise Fault(f"call {call} is billed {sent.bill[0]} nano and charged {hold.charged[0]} ({hold.reason})")
+        for place, unit in ((0, "nano"), (1, "tokens")):
+            charged, billed = hold.charged[place], sent.bill[place]
+            if charged < billed:
+                raise Fault(f"OVERSHOOT: call {call} is billed {billed} {unit} and charged {charged} ({hold.reason})")
+            if charged != billed and sent.is_told and hold.reason != "lockpin_stopped":
+                raise Fault(
+                    f"call {call} is billed {billed} {unit}, as was told, and charged {charged} ({hold.reason})"
+                )
 
     def heard(self, call_id, answer):
         """An answer of the ledger's: what is short must be short by the model too."""
@@ -130,7 +191,7 @@ class Judge:
             return
         if not isinstance(answer, Short) or call_id not in self.asked_last:
             return
-        call, _ = self.asked_last[call_id]
+        call = self.asked_last[call_id]
         if answer.behind:
             self.heard_last[call_id] = None
             return
@@ -138,13 +199,11 @@ class Judge:
             (s.budget.name, s.subject): (s.spent.nano, s.held.nano, s.spent_tokens, s.held_tokens)
             for s in answer.standings
         }
-        quote = call.quote
-        whole = (quote.most.nano, quote.tokens)
-        least = traffic.least_of(
-            self.world.agents.wants[call_id], *whole, call.output_limit, self.world.config.fit.floor
-        )
+        whole = (call.quote.most.nano, call.quote.tokens)
+        wants, floor = self.world.agents.wants[call_id], self.world.config.fit.floor
+        least = traffic.least_of(wants, *whole, call.output_limit, floor)
         transient, lower_transient, has_room = self.model.judge_short(
-            call_id, call.payers.task, call.payers.machine, call.model, *whole, self.world.wall_us(), seen, least
+            call_id, payers_of(call), *whole, self.world.wall_us(), seen, least
         )
         needed = least if lower_transient and not transient else whole
         self.heard_last[call_id] = transient or lower_transient, seen, needed, has_room
@@ -154,39 +213,47 @@ class Judge:
         """A call that may go has its hold on the books, or no limit."""
         if answer.degraded:
             enforced = [s for s in answer.standings if s.budget.enforce]
-            keys = self.model.accounts_of(call.payers.task, call.payers.machine, call.model, self.model.now)
+            keys = self.model.accounts_of(*payers_of(call), self.model.now)
             if enforced or any(self.limited(key) for key in keys):
-                raise Fault(f"call {call.id} goes without a hold, and a limit is in force for it")
+                raise Fault(f"OVERSHOOT: call {call.id} goes without a hold, and a limit is in force for it")
             return
         hold = self.model.calls.get(call.id)
         if hold is None:
-            raise Fault(f"call {call.id} may go, and its hold is not on the books")
-        if hold.held != [call.quote.most.nano, call.quote.tokens]:
-            raise Fault(f"call {call.id} may go at {call.quote.most.nano} nano, and {hold.held} is held for it")
+            raise Fault(f"OVERSHOOT: call {call.id} may go, and its hold is not on the books")
+        if hold.charged is None and hold.held != [call.quote.most.nano, call.quote.tokens]:
+            raise Fault(f"OVERSHOOT: call {call.id} may go at {call.quote.most.nano} nano, {hold.held} is held for it")
 
     def limited(self, key):
         account = self.model.accounts[key]
         return account.rule.enforce and account.limits() != (None, None)
 
-    def check_room(self):
-        """Nobody waits any more."""
-        if self.reader is not None and self.reader.execute("SELECT count(*) FROM waiting").fetchone() != (0,):
-            raise Fault("nobody waits, and a ticket is left")
+    def somebody_waits(self):
+        if self.world.backend == "memory":
+            return bool(self.world.ledger_in_memory._room._places)
+        return self.reader.execute("SELECT count(*) FROM waiting").fetchone() != (0,)
 
-    def check_books(self):
-        """The accounts are what the rows say: by the model's sums, and by Lockpin's own proof."""
-        found = self.reader.execute(
-            "SELECT budget, subject, window_start, spent_nano, held_nano, period_ms FROM accounts"
-        )
-        for budget, subject, start, spent, held, period in found.fetchall():
-            if period is not None:
-                continue
+    def check_room(self):
+        """Nobody waits any more, and no call that has ended is held."""
+        if self.somebody_waits():
+            raise Fault("nobody waits, and a ticket is left")
+        for hold in self.model.open_calls():
+            if hold.call not in self.world.agents.lost:
+                raise Fault(f"call {hold.call} has ended, and its hold is still there")
+
+    def check_accounts(self):
+        """The accounts are what the rows make."""
+        for budget, subject, start, *stand, period in self.reader.execute(BOOKS).fetchall():
             day = None if start is None else start // (86_400 * 10**6)
             account = self.model.accounts.get((budget, subject, day))
-            if account is not None and (account.spent[0], account.held[0]) != (spent, held):
-                raise Fault(
-                    f"account {budget} of {subject} is {spent}, {held}; its rows make {account.spent[0]}, {account.held[0]}"
-                )
+            if account is None or period is not None:  # what has left a rolling one is taken off when it is asked
+                continue
+            made = [account.spent[0], account.held[0], account.spent[1], account.held[1]]
+            if made != stand:
+                raise Fault(f"account {budget} of {subject} is {stand}; its rows make {made}")
+
+    def check_books(self):
+        """The same at the end, and Lockpin's own proof."""
+        self.check_accounts()
         verdict = verify(self.world.path)
         if verdict.wrong is not None:
             raise Fault(f"verify: {verdict.wrong}")

@@ -30,15 +30,20 @@ class Rule:
     enforce: bool = True
     models: tuple = ()
     period: int = 0
+    providers: tuple = ()
 
-    def applies(self, model):
-        return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
+    def applies(self, provider, model):
+        return _matches(model, self.models) and _matches(provider, self.providers)
 
     def subject(self, task, machine):
         return task if self.scope == "task" else machine
 
     def key(self, task, machine, at):
         return self.name, self.subject(task, machine), at // DAY if self.window == "day" else None
+
+
+def _matches(name, globs):
+    return not globs or any(fnmatchcase(name, glob) for glob in globs)
 
 
 @dataclass
@@ -50,11 +55,15 @@ class Account:
     spent: list = field(default_factory=lambda: [0, 0])
     leaves: list = field(default_factory=list)  # of a rolling one: (instant, usd, tokens)
     raised: int = 0
+    raises: list = field(default_factory=list)  # of a rolling one: (instant, usd)
+    forgotten: frozenset = frozenset()  # calls that were resolved before it was reset
 
     def copy(self):
-        return replace(self, held=[*self.held], spent=[*self.spent], leaves=[*self.leaves])
+        return replace(self, held=[*self.held], spent=[*self.spent], leaves=[*self.leaves], raises=[*self.raises])
 
     def pass_time(self, now):
+        if self.raises:
+            self.raises = [part for part in self.raises if part[0] > now]
         if not self.leaves:
             return
         gone = [part for part in self.leaves if part[0] <= now]
@@ -64,7 +73,7 @@ class Account:
             self.spent[1] -= sum(part[2] for part in gone)
 
     def limits(self):
-        usd = None if self.rule.usd is None else self.rule.usd + self.raised
+        usd = None if self.rule.usd is None else self.rule.usd + self.raised + sum(part[1] for part in self.raises)
         return usd, self.rule.tokens
 
     def fits(self, usd, tokens):
@@ -89,6 +98,7 @@ class Hold:
     at: int
     task: str
     machine: str
+    provider: str
     model: str
     held: list  # usd, tokens: what is left of it
     accounts: list
@@ -110,6 +120,7 @@ class Model:
     def __init__(self, rules):
         self.rules = {rule.name: rule for rule in rules}
         self.own_limits = {}  # by task: what its own budget was set to
+        self.closed = {}  # by task that was closed: whether it is
         self.accounts = {}
         self.calls = {}
         self.now = 0
@@ -119,10 +130,10 @@ class Model:
         """Give the instant of something that happens now."""
         return max(self.now, wall)
 
-    def accounts_of(self, task, machine, model, at):
+    def accounts_of(self, task, machine, provider, model, at):
         found = []
         for rule in self.rules.values():
-            if rule.applies(model):
+            if rule.applies(provider, model):
                 key = rule.key(task, machine, at)
                 if key not in self.accounts:
                     self.accounts[key] = Account(self.rule_for(rule, task))
@@ -145,7 +156,9 @@ class Model:
         self.rules[rule.name] = rule
         for account in self.accounts.values():
             if account.rule.name == rule.name:
-                account.rule, account.raised = rule, 0
+                if (account.rule.usd, account.rule.tokens) != (rule.usd, rule.tokens):
+                    account.raised, account.raises = 0, []
+                account.rule = rule
         if before is None:
             self.count_anew(rule, at)
 
@@ -165,10 +178,12 @@ class Model:
                 account.held, account.spent, account.leaves = [0, 0], [0, 0], []
         for hold in self.calls.values():
             key = rule.key(hold.task, hold.machine, hold.at)
-            if not rule.applies(hold.model) or key[2] not in (None, at // DAY):
+            if not rule.applies(hold.provider, hold.model) or key[2] not in (None, at // DAY):
                 continue
             if key not in self.accounts:
                 self.accounts[key] = Account(rule)
+            if hold.call in self.accounts[key].forgotten:
+                continue
             if key not in hold.accounts:
                 hold.accounts.append(key)
             account, (usd, tokens) = self.accounts[key], hold.charged or hold.held
@@ -182,6 +197,8 @@ class Model:
 
     def set_task(self, task, usd):
         self.own_limits[task] = usd
+        if task in self.closed:
+            self.closed[task] = False
         key = "task", task, None
         account = self.accounts.get(key)
         if account is None:
@@ -189,20 +206,36 @@ class Model:
         else:
             account.rule, account.raised = self.rule_for(self.rules["task"], task), 0
 
-    def raise_by(self, name, subject, usd, wall):
+    def account_now(self, name, subject, at):
         rule = self.rules[name]
-        day = self.tick(wall) // DAY if rule.window == "day" else None
-        key = name, subject, day
+        key = name, subject, at // DAY if rule.window == "day" else None
         if key not in self.accounts:
             self.accounts[key] = Account(self.rule_for(rule, subject))
-        self.accounts[key].raised += usd
+        return self.accounts[key]
+
+    def raise_by(self, name, subject, usd, wall):
+        """Add to the limit of a subject's window; to that of a rolling one for a period."""
+        at, rule = self.tick(wall), self.rules[name]
+        account = self.account_now(name, subject, at)
+        if rule.window == "rolling":
+            account.raises.append((leaves_at(at, rule.period), usd))
+        else:
+            account.raised += usd
+
+    def reset(self, name, subject, wall):
+        """Let spent count from now on; open holds stay."""
+        account = self.account_now(name, subject, self.tick(wall))
+        account.spent, account.leaves = [0, 0], []
+        account.forgotten |= {hold.call for hold in self.calls.values() if hold.charged is not None}
 
     # What rows say.
 
-    def hold(self, call, at, task, machine, model, usd, tokens):
+    def hold(self, call, at, task, machine, provider, model, usd, tokens):
         if call in self.calls:
             raise Fault(f"call {call} is held twice")
-        keys = self.accounts_of(task, machine, model, at)
+        if self.closed.get(task):
+            raise Fault(f"OVERSHOOT: call {call} is held, and its task is closed")
+        keys = self.accounts_of(task, machine, provider, model, at)
         for key in keys:
             account = self.accounts[key]
             account.pass_time(at)
@@ -214,7 +247,14 @@ class Model:
         self.last.append([])
         for key in keys:
             self.move(key, held=(usd, tokens))
-        self.calls[call] = Hold(call, at, task, machine, model, [usd, tokens], keys)
+        self.calls[call] = Hold(call, at, task, machine, provider, model, [usd, tokens], keys)
+
+    def fits(self, payers, at, usd, tokens):
+        """Say whether so much would fit now."""
+        accounts = [self.accounts[key] for key in self.accounts_of(*payers, at)]
+        for account in accounts:
+            account.pass_time(at)
+        return all(account.fits(usd, tokens) for account in accounts if account.rule.enforce)
 
     def move(self, key, *, held=(0, 0), spent=(0, 0)):
         account = self.accounts[key]
@@ -243,8 +283,10 @@ class Model:
     def resolve(self, call, at, usd, tokens, *, reason, is_void):
         hold = self.open_hold(call, "is resolved")
         hold.charged, hold.reason, hold.is_void = [usd, tokens], reason, is_void
-        if usd > hold.held[0]:
-            raise Fault(f"call {call} is charged {usd} nano and held {hold.held[0]}: a bound was wrong")
+        if usd > hold.held[0] or tokens > hold.held[1]:
+            raise Fault(
+                f"OVERSHOOT: call {call} is charged {usd} nano, {tokens} tokens, and {hold.held} is held for it"
+            )
         self.last.append([])
         for key in hold.accounts:
             self.move(key, held=(-hold.held[0], -hold.held[1]))
@@ -253,6 +295,8 @@ class Model:
     def spend(self, hold, at, usd, tokens):
         for key in hold.accounts:
             account = self.accounts[key]
+            if hold.call in account.forgotten:
+                continue
             if account.rule.window != "rolling":
                 self.move(key, spent=(usd, tokens))
                 continue
@@ -274,18 +318,18 @@ class Model:
 
     # What answers say.
 
-    def judge_short(self, call, task, machine, model, usd, tokens, wall, seen, least=None):
+    def judge_short(self, call, payers, usd, tokens, wall, seen, least=None):
         """Say whether a hold that was not given was right not to be: as the books stood at some point of the last
         commit, which is where the answer comes from.
 
-        `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens) by (budget, subject).
+        `payers`: task, machine, provider, model. `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens) by (budget, subject).
         `least`: dollars and tokens of the smallest version; None: there is none.
         Gives whether only held money was in the way of the whole; the same of the smallest, and whether that one fits.
         """
         at = self.tick(wall)
         undone = []
         for place in range(len(self.last), -1, -1):
-            keys = [key for key in self.accounts_of(task, machine, model, at) if self.accounts[key].rule.enforce]
+            keys = [key for key in self.accounts_of(*payers, at) if self.accounts[key].rule.enforce]
             for key in keys:
                 self.accounts[key].pass_time(at)
             if self.looks_like(keys, seen):

@@ -116,6 +116,62 @@ BUGS = (
         "answer = self._take(call, self._seats_of(call, waiter.rules, self.terms(call.payers.task)))",
     ),
     Bug(
+        "held for another task", "admission.py",
+        'payers=incoming.payers,\n            provider=incoming.provider.name,\n            host=incoming.host,\n            wire=self.wire.name',
+        'payers=replace(incoming.payers, task="default"),\n            provider=incoming.provider.name,\n            host=incoming.host,\n            wire=self.wire.name',
+    ),
+    Bug(
+        "tokens of a prompt are not charged", "settlement.py",
+        "nonzero(usage), total_tokens(usage), served, terms.tier,", "nonzero(usage), output_tokens(usage), served, terms.tier,",
+    ),
+    Bug(
+        "check outside of the transaction", "ledger/writer.py",
+        '        self._connection.execute("BEGIN IMMEDIATE")\n        self._books.begin(self._clock(), careful=careful, serves=serves)\n',
+        '        self._books.begin(self._clock(), careful=careful, serves=serves)\n        self._connection.execute("BEGIN IMMEDIATE")\n',
+    ),
+    Bug(
+        "failed is free", "settlement.py",
+        "    if not tariff.charge_failed:\n", "    if True:\n",
+    ),
+    Bug(
+        "a waiting room that nobody enters", "admission_room.py",
+        "        return Wait(patience, least) if patience > _NO_TIME else None", "        return None",
+    ),
+    Bug(
+        "a wait without an answer", "ledger/lobby.py",
+        "        return [(operation, answer) for call, answer in found for operation in asked.pop(call, ())]",
+        "        return []",
+    ),
+    Bug(
+        "a prompt held twice over", "sizing/bound.py",
+        "    seen = text_tokens + schema", "    seen = 2 * text_tokens + 20_000 + schema",
+    ),
+    Bug(
+        "a raise that survives a new limit", "ledger/frame.py",
+        "                self.balances.forget_all_raises(after)", "                pass",
+    ),
+    Bug(
+        "the first glob alone", "budgets.py",
+        "any(fnmatch.fnmatchcase(name, glob) for glob in globs)", "fnmatch.fnmatchcase(name, globs[0])",
+    ),
+    Bug(
+        "a closed task goes on", "ledger/books.py",
+        "        if terms is not None and terms.closed:\n            return Closed(self.now, call.payers.task)\n        seats", "        seats",
+    ),
+    Bug(
+        "a deferred hold ends early", "ledger/books.py",
+        "until = self.at + hold_for // timedelta(microseconds=1)", "until = self.at + hold_for // timedelta(microseconds=20)",
+    ),
+    Bug(
+        "a deferred hold ends with its process", "ledger/leftovers.py",
+        "FROM open_holds WHERE writer = ? AND background = 0 ORDER BY at, call", "FROM open_holds WHERE writer = ? ORDER BY at, call",
+    ),
+    Bug(
+        "a cancelled call stays held", "ledger/books.py",
+        '        self.room.leave(call_id)\n        taken = self._close_hold(call_id)\n        if taken is not None:\n            self._void(taken, Void("cancelled"))',
+        "        self.room.leave(call_id)",
+    ),
+    Bug(
         "a budget that comes back misses what was spent", "ledger/balances.py",
         "        for seat in self.in_force_accounts(budget):\n            self.catch_up_one(seat)\n",
         "        for seat in ():\n            self.catch_up_one(seat)\n",
@@ -133,8 +189,8 @@ BUGS = (
 def main(names, *, jobs):
     """Plant bugs one by one and print which were found after how many calls. Gives the exit status."""
     wanted = [bug for bug in BUGS if not names or bug.name in names]
-    if not wanted:
-        print(f"there is no such bug; there are: {', '.join(bug.name for bug in BUGS)}")
+    if unknown := sorted(set(names) - {bug.name for bug in BUGS}):
+        print(f'there is no bug "{unknown[0]}"; there are: {", ".join(bug.name for bug in BUGS)}')
         return 2
     began_s = time.monotonic()
     with ThreadPoolExecutor(max(1, jobs)) as pool:

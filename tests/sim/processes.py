@@ -70,9 +70,10 @@ class Process:
     def __init__(self, world, name):
         self.world, self.name = world, name
         self.disk = Disk(world.judge.committed)
+        self.disk.elsewhere = self.elsewhere
         self.drive = Drive(world, name, world.dice.choice((0.0005, 0.002, 0.01)))
         if world.backend == "memory":
-            self.ledger = MemoryLedger(clock=world.wall)
+            self.ledger = MemoryLedger(clock=world.wall, ticks=world.loop.time)
         else:
             self.ledger = SqliteLedger(
                 world.path, clock=world.wall, new_id=world.new_id, durability="normal", deliver=self.deliver,
@@ -82,6 +83,22 @@ class Process:
         self.machine = world.dice.choice(("box", "box", "box", "den"))  # a name is all that it is
         self.open = {}  # calls under way here, by id: what their client waits for
         self.configure(world.config)
+
+    def elsewhere(self):
+        """Another process writes before this one has the database."""
+        world = self.world
+        if len(world.proxies) < 2 or world.is_nested or world.dice.random() > 0.2:
+            return
+        others = [p for n, p in world.proxies.items() if p is not self and n not in world.loop._stopped]
+        other = world.dice.choice(others) if others else None
+        if other is None or other.drive.steps is None or other.drive.timer is None:
+            return
+        world.is_nested = True
+        try:
+            other.drive.timer.cancel()
+            other.drive.play("step")
+        finally:
+            world.is_nested = False
 
     def configure(self, config):
         self.rules = Rules(config.all_budgets(), config.task_default())
@@ -105,7 +122,7 @@ class Process:
                 self.world.judge.heard(operation.call_id, answer)
         except Fault as fault:
             self.world.fail(fault)
-        self.world.loop.run_as(self.name, deliver, actions)
+        self.world.loop.run_as_later(self.name, self.world.dice.choice((0, 0, 0.001, 0.01)), deliver, actions)
 
 
 def deliver(actions):
@@ -121,7 +138,7 @@ class Watched:
 
     def hold(self, call, rules, smaller=None, wait=None, *, out_of_turn=False):
         world = self._world
-        world.judge.asked(call, may_be_smaller=smaller is not None)
+        world.judge.asked(call)
         holding = self._ledger.hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
         if world.backend == "memory":
             holding.add_done_callback(lambda found: self._heard(call.id, found))
@@ -163,6 +180,7 @@ class Processes:
         proxy = world.proxies[name] = Process(world, name)
         world.ledger_in_memory = proxy.ledger
         world.note("starts", name)
+        world.trouble.hurts(name)
         proxy.define()
         if world.backend == "memory":
             world.loop.run_as(name, world.judge.committed)
@@ -195,7 +213,7 @@ class Processes:
     def stop(self, name):
         """End one in order, and start another."""
         proxy = self.world.proxies[name]
-        proxy.disk.fails, proxy.disk.crash_in = [], None
+        proxy.disk.heal()
         self.world.note("ends in order", name)
         proxy.ledger.stop()
         self.take_away(proxy, "the proxy ends")

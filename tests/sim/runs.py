@@ -43,9 +43,10 @@ def play_only(plan):
 def main(seeds, calls, faults, backend, jobs, *, shows_trace=False, first_only=False):
     """Play seeds and print what came out. Gives the exit status."""
     plans = [Plan(seed, calls, faults, backend) for seed in seeds]
-    began_s, totals, failed, done = time.monotonic(), {}, [], 0
+    began_s, totals, failed, done, played_seeds = time.monotonic(), {}, [], 0, 0
     for played in several(plans, jobs):
         done += played.started
+        played_seeds += 1
         for name, count in played.counts.items():
             totals[name] = totals.get(name, 0) + count
         if played.fault is not None:
@@ -54,7 +55,7 @@ def main(seeds, calls, faults, backend, jobs, *, shows_trace=False, first_only=F
             if first_only or len(failed) >= 5:
                 break
     took_s = time.monotonic() - began_s
-    print(summary(len(plans), done, took_s, totals, failed))
+    print(summary(played_seeds, done, took_s, totals, failed))
     if failed and not first_only:
         print(told(shorter(min(failed, key=lambda played: played.started))))
     elif shows_trace and len(plans) == 1:

@@ -46,6 +46,22 @@ def test_a_planted_bug_is_found(bug):
     assert plant(bug) is not None
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seeds", "0"], '"0" is no number of them; 1 or more is allowed'),
+        (["--calls=-5"], '"-5" is no number of them; 1 or more is allowed'),
+        (["--faults", "flood"], "there is no fault flood; allowed are crash, "),
+        (["--planted", "lost shrink", "none"], 'there is no bug "none"; there are: hold not durable, '),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_plays_nothing(words, said):
+    played = simulate(*words)
+
+    assert played.returncode == 2
+    assert said in played.stdout + played.stderr
+
+
 # The model, by hand.
 
 
@@ -55,7 +71,7 @@ def model(*rules):
 
 def hold(books, call, usd, *, tokens=0, at=0, task="t", model_name="m"):
     books.last = []
-    books.hold(call, at, task, "box", model_name, usd, tokens)
+    books.hold(call, at, task, "box", "p", model_name, usd, tokens)
 
 
 def test_what_fits_to_the_last_nanodollar_fits_and_one_more_is_an_overshoot():
@@ -77,7 +93,7 @@ def test_tokens_have_a_limit_of_their_own():
 
 def test_a_charge_takes_the_place_of_the_hold():
     books = model()
-    hold(books, "a", 90)
+    hold(books, "a", 90, tokens=7)
     books.resolve("a", 0, 30, 7, reason=None, is_void=False)
 
     account = books.accounts["task", "t", None]
@@ -90,7 +106,7 @@ def test_a_call_is_resolved_once_and_never_above_its_hold():
     hold(books, "a", 50)
     books.shrink("a", 20, 0)
 
-    with pytest.raises(Fault, match="a bound was wrong"):
+    with pytest.raises(Fault, match="OVERSHOOT: call a is charged 31 nano"):
         books.resolve("a", 0, 31, 0, reason=None, is_void=False)
     books = model()
     hold(books, "a", 50)
@@ -131,11 +147,11 @@ def test_a_refusal_is_right_where_it_did_not_fit_at_some_point_of_the_commit_it_
     books.resolve("a", 0, 10, 0, reason=None, is_void=False)
 
     before, after = {("task", "t"): (0, 90, 0, 0)}, {("task", "t"): (10, 0, 0, 0)}
-    assert books.judge_short("b", "t", "box", "m", 20, 0, 0, before) == (True, False, False)
+    assert books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, before) == (True, False, False)
     with pytest.raises(Fault, match="FALSE REFUSAL: call b of 20 nano"):
-        books.judge_short("b", "t", "box", "m", 20, 0, 0, after)
+        books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, after)
     with pytest.raises(Fault, match="as they never were"):
-        books.judge_short("b", "t", "box", "m", 20, 0, 0, {("task", "t"): (11, 0, 0, 0)})
+        books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, {("task", "t"): (11, 0, 0, 0)})
 
 
 def test_only_held_money_in_the_way_is_transient():
@@ -145,8 +161,60 @@ def test_only_held_money_in_the_way_is_transient():
     hold(books, "b", 40)
 
     stands = {("task", "t"): (50, 40, 0, 0)}
-    assert books.judge_short("c", "t", "box", "m", 50, 0, 0, stands) == (True, False, False)
-    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands) == (False, False, False)
-    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (50, 0)) == (False, True, False)
-    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (11, 0)) == (False, True, False)
-    assert books.judge_short("c", "t", "box", "m", 51, 0, 0, stands, (10, 0)) == (False, True, True)
+    assert books.judge_short("c", ("t", "box", "p", "m"), 50, 0, 0, stands) == (True, False, False)
+    assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands) == (False, False, False)
+    assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands, (50, 0)) == (False, True, False)
+    assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands, (11, 0)) == (False, True, False)
+    assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands, (10, 0)) == (False, True, True)
+
+
+def test_a_budget_that_comes_back_counts_what_it_has_missed_in_its_window():
+    daily = Rule("daily", "machine", "day", usd=100)
+    books = model(daily)
+    hold(books, "before", 10, at=5)
+    books.remove("daily")
+    hold(books, "gone", 30, at=6)
+    books.resolve("gone", 7, 20, 0, reason=None, is_void=False)
+    hold(books, "open", 30, at=8)
+    books.last = []
+    books.define(daily, 9)
+
+    account = books.accounts["daily", "box", 0]
+    assert (account.spent[0], account.held[0]) == (20, 40)
+    books.resolve("open", 9, 30, 0, reason=None, is_void=False)
+    assert (account.spent[0], account.held[0]) == (50, 10)
+
+
+def test_a_raise_of_a_rolling_limit_lasts_a_period_and_no_raise_outlives_a_new_limit():
+    hourly = Rule("hourly", "machine", "rolling", usd=100, period=HOUR)
+    books = model(hourly)
+    books.raise_by("hourly", "box", 50, 0)
+    hold(books, "a", 150)
+    with pytest.raises(Fault, match="OVERSHOOT"):
+        hold(model(hourly), "a", 101)
+    assert books.accounts["hourly", "box", None].limits() == (150, None)
+    books.accounts["hourly", "box", None].pass_time(HOUR)
+    assert books.accounts["hourly", "box", None].limits() == (100, None)
+
+    books.raise_by("hourly", "box", 50, HOUR)
+    books.define(Rule("hourly", "machine", "rolling", usd=90, period=HOUR), HOUR)
+    assert books.accounts["hourly", "box", None].limits() == (90, None)
+
+
+def test_after_a_reset_spend_counts_anew_and_what_was_charged_before_is_corrected_nowhere():
+    books = model()
+    hold(books, "a", 50)
+    books.resolve("a", 0, 50, 0, reason="expired", is_void=False)
+    hold(books, "b", 20)
+    books.reset("task", "t", 0)
+    books.correct("a", 0, -10, 0)
+
+    account = books.accounts["task", "t", None]
+    assert (account.spent[0], account.held[0]) == (0, 20)
+
+
+def test_a_budget_of_some_models_and_providers_counts_no_others():
+    rule = Rule("some", "machine", "lifetime", usd=1, models=("big-*", "ink"), providers=("open*",))
+
+    assert rule.applies("openai", "ink") and rule.applies("openai", "big-ink")
+    assert not rule.applies("anthropic", "ink") and not rule.applies("openai", "pen")

@@ -5,7 +5,7 @@ within what a prompt can hold.
 """
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 FACTS = {"max_output_tokens": "20000", "context_tokens": "200000", "tokenizer": "bytes"}
@@ -51,7 +51,7 @@ class Script:
     bill: tuple  # (usd in nanodollars, tokens)
     upstream_id: str | None = None
     poll: bytes = b""
-    bills_at: list = field(default_factory=list)  # tokens of output that are billed once so many pieces have gone
+    served: str = ""  # the model that answers
 
 
 def ask(dice, *, small):
@@ -106,14 +106,23 @@ def least_of(asked, usd, tokens, limit, floor):
     return None
 
 
+def one_word_more(asked, usd, tokens, most):
+    """Give what a call would need whose output was lowered so far, with one token more; None: it was not lowered so."""
+    if asked.limit is not None or asked.searches or tokens >= most:
+        return None
+    return usd + -(-RATES[asked.model][1] // 1000), tokens + 1
+
+
 def script(dice, asked, sent, number):
     """Say what the provider does with the body that was sent."""
     most = limit_of(sent)
     share = dice.choice((0.01, 0.03, 0.1, 0.5, 1.0)) if dice.random() < 0.5 else 0.02
     output, prompt = max(1, int(most * share)), max(1, int(asked.prompt_bytes * dice.choice((0.25, 0.3, 1.0))))
-    searches = searches_of(sent)
+    searches, served = searches_of(sent), asked.model
+    if served == "big-ink" and dice.random() < 0.3:
+        served = "ink"  # the provider may serve a smaller one, and bills that
     grown = prompt + sum(dice.randint(0, 18_000) for _ in range(searches))
-    bill = bill_of(asked.model, grown, output, searches)
+    bill = bill_of(served, grown, output, searches)
     wait = dice.choice((0.1, 0.5, 2.0, 8.0, 20.0)) * dice.random()
     kind = dice.choices(
         ("done", "not_sent", "refused", "failed", "dropped", "cut", "silent", "garbled"), (80, 2, 3, 2, 2, 5, 3, 3)
@@ -130,19 +139,25 @@ def script(dice, asked, sent, number):
     if kind == "dropped":
         return Script(kind, None, [(wait, b"")], (0, 0))
     if kind in ("later", "never"):
-        queued = json.dumps({"id": name, "object": "response", "status": "queued", "model": asked.model}).encode()
+        queued = json.dumps({"id": name, "object": "response", "status": "queued", "model": served}).encode()
         usage = {"input_tokens": prompt, "output_tokens": output, "total_tokens": prompt + output}
         ended = {
             "id": name,
             "object": "response",
             "status": "completed",
-            "model": asked.model,
+            "model": served,
             "output": [],
             "usage": usage,
         }
-        return Script(kind, 200, [(wait, queued)], bill, name, json.dumps(ended).encode())
+        return Script(kind, 200, [(wait, queued)], bill, name, json.dumps(ended).encode(), served)
     pieces = reply(
-        replace(asked, searches=searches), prompt, output, wait, dice, with_usage=kind != "silent", grown=grown
+        replace(asked, model=served, searches=searches),
+        prompt,
+        output,
+        wait,
+        dice,
+        with_usage=kind != "silent",
+        grown=grown,
     )
     if kind == "garbled":
         pieces = [(wait, b"\x00\x01 this is no reply")]
@@ -150,7 +165,7 @@ def script(dice, asked, sent, number):
         whole = b"".join(piece for _, piece in pieces)
         end = dice.randint(1, max(1, len(whole) - 1))
         pieces = cut(pieces, end)
-    return Script(kind, 200, pieces, bill)
+    return Script(kind, 200, pieces, bill, served=served)
 
 
 def bill_of(model, prompt, output, searches=0):

@@ -53,7 +53,7 @@ class World:
         self.slow_s, self.trace, self.done, self.started = 0.0, [], 0, 0
         self.proxies, self.ledger_in_memory = {}, None
         self.counts = dict.fromkeys(
-            ("held", "refused", "early", "uncapped", "left", "crashes", "unavailable", "waited", "lost", "corrected"), 0
+            ("held", "refused", "early", "left", "crashes", "unavailable", "waited", "lost", "corrected", "shrunk"), 0
         )
         self.folder = Path(tempfile.mkdtemp(prefix="lockpin-sim-", dir=SHARED if Path(SHARED).is_dir() else None))
         self.path = self.folder / "ledger.sqlite3"
@@ -75,7 +75,7 @@ class World:
             Budget("daily", "machine", Window("day"), Money.parse(usd), enforce=True, alert_at=("0.8",)),
             Budget("hourly", "machine", Window("rolling", period_ms=3_600_000), Money.parse(dice.choice(("0.25", "1")) if self.small else dice.choice(("3", "30"))), enforce=True),
             Budget("words", "task", Window("lifetime"), None, dice.choice((100_000, 2_000_000, 10_000_000)), enforce=True),
-            Budget("inks", "machine", Window("lifetime"), Money.parse(dice.choice(("0.2", "2", "20"))), enforce=True, models=("*ink",)),
+            Budget("inks", "machine", Window("lifetime"), Money.parse(dice.choice(("0.2", "2", "20"))), enforce=True, models=("big-*", "ink"), providers=dice.choice(((), ("openai",), ("open*", "x*")))),
             Budget("seen", "machine", Window("lifetime"), Money.parse("0.01"), enforce=False),
         ]  # fmt: skip
         budgets = [b for b in (*budgets, self.late) if b.name in ("daily", "seen") or dice.random() < 0.5]
@@ -133,6 +133,7 @@ class World:
         return fault
 
     fault = None
+    is_nested = False
 
     def play(self):
         """Play it all; raise Fault where a promise is broken."""
@@ -186,12 +187,12 @@ class World:
         for name in list(self.loop._stopped):
             self.loop.continue_process(name)
         for proxy in self.proxies.values():
-            proxy.disk.is_full, proxy.disk.fails, proxy.disk.crash_in = False, [], None
+            proxy.disk.heal()
 
     def finish(self):
         """Stop all, let one more settle what is left, and judge the whole."""
         for proxy in list(self.proxies.values()):
-            proxy.disk.is_full, proxy.disk.fails, proxy.disk.crash_in = False, [], None
+            proxy.disk.heal()
             proxy.ledger.stop()
             self.loop.kill(proxy.name)
         if self.backend == "sqlite":
@@ -223,5 +224,5 @@ def _rule(budget):
     usd = None if budget.limit is None else budget.limit.nano
     return Rule(
         budget.name, budget.scope, window, usd, budget.limit_tokens, budget.enforce, budget.models,
-        budget.window.period_ms * 1000,
+        budget.window.period_ms * 1000, budget.providers,
     )  # fmt: skip
