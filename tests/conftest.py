@@ -4,6 +4,11 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is a matter of time: how long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
