@@ -51,7 +51,7 @@ _LOWERED = (
     "lowered: Lockpin had set the output limit, and would have set what is left, down to fit.floor; costs at most that"
 )
 _MODEL_ASSUMPTIONS = ("assumed: the same usage, at the standard tier; estimated charges have none and are left out",)
-_UNPARTED = "left out too: batches whose rows do not keep their requests apart, or not by the bands of the other model"
+_UNPARTED = "left out too: batches whose rows do not tell how large each request was"
 
 
 @app.command()

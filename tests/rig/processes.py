@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -95,10 +96,18 @@ def until(condition, patience_s: float = PATIENCE_S):
     return value
 
 
+# Of each worker of a run of tests its own, and none that the system gives to a client meanwhile.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = itertools.cycle(range(12_000 + _WORKER % 16 * 1000 + os.getpid() % 500, 13_000 + _WORKER % 16 * 1000))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Find a port that nobody listens on, on any address, and that no other worker finds."""
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("0.0.0.0", port))
+            return port
+    raise AssertionError("there is a next one")
 
 
 @contextlib.contextmanager
