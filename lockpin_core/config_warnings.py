@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 
+from lockpin_core.addresses import canonical_path
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config
 from lockpin_core.config_secrets import masked
@@ -100,6 +101,16 @@ def _uncapped_nowhere(globs: Sequence[str], providers: Providers) -> Iterator[st
             host = glob.partition("/")[0]
             near = _near_host(host, providers)
             yield f'allow_uncapped: "{glob}" can never match: {host} is no provider\'s host{near}'
+        elif (wire := _wire_at(glob, providers)) is not None:
+            yield f'allow_uncapped: "{glob}" lets nothing go: a call there is metered ({wire}), and always held'
+
+
+def _wire_at(glob: str, providers: Providers) -> str | None:
+    """Give the format of the one path that is listed; None: there may be others, or it is not metered."""
+    host, slash, path = glob.partition("/")
+    provider = providers.for_host(host) if not set(glob) & set("*?[") else None
+    metered = provider.metered(canonical_path(slash + path)) if provider is not None and slash else None
+    return None if metered is None else metered.wire
 
 
 def _sent_nowhere(upstreams: Mapping[str, object], providers: Providers) -> Iterator[str]:

@@ -166,7 +166,7 @@ def _faults_named() -> Iterator[None]:
     except RecursionError:
         raise WireError("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise WireError(f"the body is no JSON: {error.msg} at character {error.pos}") from None
+        raise WireError(f"the body is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from None
     except ValueError:  # an integer of more digits than Python reads
         raise WireError("the body has a number that is too large") from None
 

@@ -19,6 +19,7 @@ SHIPPED = """\
 provider: acme
 base: https://api.acme.example
 hosts: [api.acme.example, 'runtime.*.acme.example']
+wires: {/v1/chat/completions: openai_chat}
 models:
   acme-large-1: {input: "1", output: "2", checked: 2026-11-01, sources: {page: "1"}}
 """
@@ -158,6 +159,13 @@ def test_upstream_of_another_host_is_named_with_a_near_one(warn):
 )
 def test_uncapped_glob_that_can_match_a_providers_host_is_no_doubt(warn, glob):
     assert warn(replace(PLAIN, allow_uncapped=(glob,))) == []
+
+
+def test_uncapped_path_that_is_metered_is_named(warn):
+    (line,) = warn(replace(PLAIN, allow_uncapped=("api.acme.example/v1/chat/completions",)))
+
+    named = '"api.acme.example/v1/chat/completions"'
+    assert line == f"allow_uncapped: {named} lets nothing go: a call there is metered (openai_chat), and always held"
 
 
 @pytest.mark.parametrize(
