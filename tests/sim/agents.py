@@ -18,7 +18,7 @@ from tests.sim.model import Fault
 PROVIDERS = Providers.load(shipped_dir())
 TASKS = ("a", "b", "c")
 SLOWEST_S = 90  # a decision, beside what it may wait
-LATCHED_S = 660  # what was refused for good is not let wait for so long
+LATCHED_US = 660 * 10**6  # what was refused for good is not let wait for so long, by the wall clock
 FRAME = 600  # tokens around a prompt
 
 
@@ -164,12 +164,12 @@ class Agents:
 
     def check_wait(self, name, task, asked, transient, took_s):
         """Only held money in the way is waited for, but where the same was refused for good a moment ago."""
-        now_s, wait_s = self.loop.time(), self.world.config.queue_wait_ms / 1000
+        now_s, wait_s, wall_us = self.loop.time(), self.world.config.queue_wait_ms / 1000, self.world.wall_us()
         same = task, asked.provider, asked.model, asked.prompt_bytes  # whatever its limit is
         if not transient:
-            self.refused_for_good[same] = now_s
+            self.refused_for_good[same] = wall_us
             return
-        is_latched = now_s - self.refused_for_good.get(same, -1e9) < LATCHED_S
+        is_latched = wall_us - self.refused_for_good.get(same, -LATCHED_US) < LATCHED_US
         if took_s < wait_s and not is_latched and not self.world.trouble.time_jumped(now_s - took_s):
             raise Fault(f"FALSE REFUSAL: call {name} is refused after {took_s} s, and only held money is in its way")
 

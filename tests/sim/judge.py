@@ -160,7 +160,7 @@ class Judge:
 
     def defined_in_memory(self, rules):
         """The same of a ledger that writes no rows of it."""
-        at = self.model.tick(self.world.wall_us())
+        at = self.model.tick(self.world.ledger_us())
         for name in self.model.rules.keys() - {rule.name for rule in rules}:
             self.model.remove(name)
         for rule in rules:
@@ -196,14 +196,17 @@ class Judge:
             self.heard_last[call_id] = None
             return
         seen = {
-            (s.budget.name, s.subject): (s.spent.nano, s.held.nano, s.spent_tokens, s.held_tokens)
+            (s.budget.name, s.subject): (
+                *(s.spent.nano, s.held.nano, s.spent_tokens, s.held_tokens),
+                *(None if s.limit is None else s.limit.nano, s.limit_tokens),
+            )
             for s in answer.standings
         }
         whole = (call.quote.most.nano, call.quote.tokens)
         wants, floor = self.world.agents.wants[call_id], self.world.config.fit.floor
         least = traffic.least_of(wants, *whole, call.output_limit, floor)
         transient, lower_transient, has_room = self.model.judge_short(
-            call_id, payers_of(call), *whole, self.world.wall_us(), seen, least
+            call_id, payers_of(call), *whole, self.world.ledger_us(), seen, least
         )
         needed = least if lower_transient and not transient else whole
         self.heard_last[call_id] = transient or lower_transient, seen, needed, has_room

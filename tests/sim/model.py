@@ -322,7 +322,7 @@ class Model:
         """Say whether a hold that was not given was right not to be: as the books stood at some point of the last
         commit, which is where the answer comes from.
 
-        `payers`: task, machine, provider, model. `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens) by (budget, subject).
+        `payers`: task, machine, provider, model. `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens, limits) by (budget, subject).
         `least`: dollars and tokens of the smallest version; None: there is none.
         Gives whether only held money was in the way of the whole; the same of the smallest, and whether that one fits.
         """
@@ -351,7 +351,7 @@ class Model:
         for key in keys:
             account = self.accounts[key]
             told = seen.get(key[:2])
-            if told != (account.spent[0], account.held[0], account.spent[1], account.held[1]):
+            if told != (account.spent[0], account.held[0], account.spent[1], account.held[1], *account.limits()):
                 return False
         return True
 

@@ -106,9 +106,13 @@ class Process:
 
     def define(self):
         """Put what is configured in force."""
-        if self.world.backend == "memory":  # it tries who waits in the same step, which is judged by what stands then
-            self.world.loop.run_as(self.name, self.world.judge.defined_in_memory, self.world.rules())
-        self.world.loop.run_as(self.name, self.ledger.define, self.rules, "the file")
+        define = self.ledger.define if self.world.backend != "memory" else self.define_in_memory
+        self.world.loop.run_as(self.name, define, self.rules, "the file")
+
+    def define_in_memory(self, rules, origin):
+        """Those who wait are tried in the same step, and judged by what stands then."""
+        self.world.judge.defined_in_memory(self.world.rules())
+        self.ledger.define(rules, origin)
 
     def soon(self, action):
         self.world.loop.run_as(self.name, action)

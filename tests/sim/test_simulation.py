@@ -146,12 +146,12 @@ def test_a_refusal_is_right_where_it_did_not_fit_at_some_point_of_the_commit_it_
     books.last = []
     books.resolve("a", 0, 10, 0, reason=None, is_void=False)
 
-    before, after = {("task", "t"): (0, 90, 0, 0)}, {("task", "t"): (10, 0, 0, 0)}
+    before, after = {("task", "t"): (0, 90, 0, 0, 100, 1000)}, {("task", "t"): (10, 0, 0, 0, 100, 1000)}
     assert books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, before) == (True, False, False)
     with pytest.raises(Fault, match="FALSE REFUSAL: call b of 20 nano"):
         books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, after)
     with pytest.raises(Fault, match="as they never were"):
-        books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, {("task", "t"): (11, 0, 0, 0)})
+        books.judge_short("b", ("t", "box", "p", "m"), 20, 0, 0, {("task", "t"): (11, 0, 0, 0, 100, 1000)})
 
 
 def test_only_held_money_in_the_way_is_transient():
@@ -160,7 +160,7 @@ def test_only_held_money_in_the_way_is_transient():
     books.resolve("a", 0, 50, 0, reason=None, is_void=False)
     hold(books, "b", 40)
 
-    stands = {("task", "t"): (50, 40, 0, 0)}
+    stands = {("task", "t"): (50, 40, 0, 0, 100, 1000)}
     assert books.judge_short("c", ("t", "box", "p", "m"), 50, 0, 0, stands) == (True, False, False)
     assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands) == (False, False, False)
     assert books.judge_short("c", ("t", "box", "p", "m"), 51, 0, 0, stands, (50, 0)) == (False, True, False)

@@ -111,10 +111,10 @@ class Trouble:
         self.world.note(kind, budget.name, subject)
         if kind == "raise":
             by = Money.parse(self.dice.choice(("0.01", "0.1", "0.5")))
-            self.world.judge.model.raise_by(budget.name, subject, by.nano, self.world.wall_us())
+            self.world.judge.model.raise_by(budget.name, subject, by.nano, self.world.ledger_us())
             self.admin().raise_budget(budget, subject, by, who="p")
         else:
-            self.world.judge.model.reset(budget.name, subject, self.world.wall_us())
+            self.world.judge.model.reset(budget.name, subject, self.world.ledger_us())
             self.admin().reset_budget(budget, subject, who="p")
         self.world.judge.committed()
         if kind == "raise" and self.dice.random() < 0.5 and not self.loop._stopped:

@@ -48,7 +48,7 @@ class World:
         self.plan, self.dice = plan, random.Random(plan.seed)
         self.loop = SimLoop(random.Random(plan.seed + 1))
         self.backend = plan.backend or self.dice.choice(("sqlite", "sqlite", "memory"))
-        self.skew_s, self.ids, self.names = 0.0, 0, 0
+        self.skew_s, self.latest_s, self.ids, self.names = 0.0, 0.0, 0, 0
         self._wall = 0.0, BASE
         self.slow_s, self.trace, self.done, self.started = 0.0, [], 0, 0
         self.proxies, self.ledger_in_memory = {}, None
@@ -104,7 +104,15 @@ class World:
         now_s = self.loop.time() + self.skew_s
         if self._wall[0] != now_s:  # it is asked some hundred times a call
             self._wall = now_s, BASE + timedelta(microseconds=round(now_s * 1e6))
+            self.latest_s = max(self.latest_s, now_s)
         return self._wall[1]
+
+    def ledger_us(self):
+        """Give the time that the ledger goes by: in memory it remembers the latest that it has seen."""
+        if self.backend != "memory":
+            return self.wall_us()
+        self.wall()
+        return us_of(BASE) + round(self.latest_s * 1e6)
 
     def wall_us(self):
         return us_of(self.wall())
