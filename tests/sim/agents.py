@@ -160,12 +160,12 @@ class Agents:
         if said != needed:
             raise Fault(f"call {name} is refused as one that needs {said}, and it needs {needed}")
         self.world.counts["early"] += transient
-        self.check_wait(name, task, asked, transient, took_s)
+        self.check_wait(proxy, name, task, asked, transient, took_s)
 
-    def check_wait(self, name, task, asked, transient, took_s):
+    def check_wait(self, proxy, name, task, asked, transient, took_s):
         """Only held money in the way is waited for, but where the same was refused for good a moment ago."""
         now_s, wait_s, wall_us = self.loop.time(), self.world.config.queue_wait_ms / 1000, self.world.wall_us()
-        same = task, asked.provider, asked.model, asked.prompt_bytes  # whatever its limit is
+        same = proxy.name, task, asked.provider, asked.model, asked.prompt_bytes  # whatever its limit is
         if not transient:
             self.refused_for_good[same] = wall_us
             return
