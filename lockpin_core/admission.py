@@ -23,7 +23,7 @@ from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import ZERO, Money
 from lockpin_core.owners import account_of
-from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, quote
+from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, quote, regions_unsaid
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import (
@@ -101,6 +101,7 @@ class Priced:
     is_capped: bool = False  # a limit is in force for it
     batch: Quote | None = None  # of all its requests together, where it brings many
     models: tuple[str, ...] = ()  # that may run, where there may be several
+    regions: frozenset[str] = frozenset()  # that the reply may state for all of those, where the request names none
 
     def call(self, set_limit: int | None, *, degrade: Sequence[str] = ()) -> Call:
         """Make the call that the ledger is asked to hold, with the output limit that Lockpin sets, or the request's.
@@ -157,7 +158,10 @@ class Priced:
     def _most(self, most: Ceiling, terms: Terms) -> Money:
         is_batch = self.parsed.batched
         until = self.at + _LONGEST_BATCH if is_batch else None
-        return quote(self.model, most, terms, self.at, host_geo=self._geo(), until=until, batched=is_batch)
+        return quote(
+            self.model, most, terms, self.at,
+            host_geo=self._geo(), until=until, batched=is_batch, regions=self.regions,
+        )  # fmt: skip
 
     def with_tool_limit(self, limit: int) -> Priced:
         """Give the call with a lower limit on the tools that the provider runs; `limit` is at least 1."""
@@ -208,7 +212,9 @@ class Priced:
         tokens = whole.output
         if room.usd is not None:
             left = max(room.usd - sum((quote.most for quote in self.also), ZERO), ZERO)
-            tokens = max_output_fitting(self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo())
+            tokens = max_output_fitting(
+                self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo(), regions=self.regions
+            )
         if room.tokens is not None:
             tokens = min(tokens, room.tokens - whole.prompt - sum(quote.tokens for quote in self.also))
         return max(0, min(limit, (tokens - fixed_output(self.parsed, self.model)) // output_times(self.parsed)))
@@ -218,7 +224,8 @@ class Priced:
         counted = self.parsed.content.counted
         estimate = -(-len(self.incoming.body) // 3) if counted is None else counted
         incoming = self.incoming
-        served = Served(self.prices, incoming.provider, incoming.host, self.model, self.at, incoming.path)
+        is_one = not self.also
+        served = Served(self.prices, incoming.provider, incoming.host, self.model, self.at, incoming.path, is_one)
         return replace(served.tariff(self.wire, config, estimate), works_on=self.parsed.background)
 
     def _geo(self) -> str | None:
@@ -281,7 +288,9 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
     found = Priced(incoming, wire, parsed, model, prices, at)
     if not parsed.also:
         return found
-    others = [_also(found, also) for also in parsed.also]
+    named = [_model(prices, provider, also.model, at) for also in parsed.also]
+    found = replace(found, regions=regions_unsaid([model, *named]))
+    others = [_also(found, also, other) for also, other in zip(parsed.also, named, strict=True)]
     models = {model.id, *(name for name, _ in others)}
     return replace(found, also=tuple(quote for _, quote in others), models=tuple(sorted(models)))
 
@@ -316,7 +325,7 @@ def unread(incoming: Incoming, wire: Wire) -> str | None:
     return None
 
 
-def _also(base: Priced, also: Also) -> tuple[str, Quote]:
+def _also(base: Priced, also: Also, model: Model) -> tuple[str, Quote]:
     """Bound another model that may run within the call, on the same prompt and with a limit of its own; name it."""
     content, terms = base.parsed.content, base.parsed.terms
     hidden = content.hidden or ("tools" if also.fills else None)
@@ -336,7 +345,6 @@ def _also(base: Priced, also: Also) -> tuple[str, Quote]:
         unbounded_fees=frozenset(),
         also=(),
     )
-    model = _model(base.prices, base.incoming.provider, also.model, base.at)
     other = replace(base, parsed=parsed, model=model)
     alone = other.call(None).quote
     if model.id == base.model.id:

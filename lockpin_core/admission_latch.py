@@ -23,6 +23,6 @@ class Latch:
             self._refused.popitem(last=False)
 
     def is_closed(self, call: bytes, now: datetime) -> bool:
-        """Say whether the same call was refused for good a short while ago."""
+        """Say whether the same call was refused for good a short while ago; not so if the clock was set back since."""
         since = self._refused.get(call)
-        return since is not None and now - since <= LATCHED
+        return since is not None and timedelta(0) <= now - since <= LATCHED

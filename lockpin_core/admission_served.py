@@ -8,7 +8,7 @@ from datetime import datetime
 from lockpin_core.call import Terms
 from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
-from lockpin_core.prices import Model, PriceTable, band_start, price
+from lockpin_core.prices import Model, PriceTable, band_start, costs_nothing, price
 from lockpin_core.providers import Provider
 from lockpin_core.settlement import Tariff
 from lockpin_core.usage import Usage
@@ -45,7 +45,13 @@ class Served:
         return 0 if found is None else band_start(found, prompt, terms, self.at)
 
     def _price(self, served: str | None, usage: Usage, terms: Terms) -> tuple[int, str] | None:
-        """Price usage with the model that the reply states when it is priced, else with the request's."""
+        """Price usage with the model that the reply states when it is priced, else with the request's.
+
+        One that costs nothing, and is the only one that was asked for, costs nothing whatever its reply calls it: names
+        of free variants are not always in replies as they were asked for.
+        """
+        if self.is_one and costs_nothing(self.model):
+            served = None
         found = self.prices.find(self.provider.name, served, self.at) if served else None
         if found is None and not self.is_one:
             return None

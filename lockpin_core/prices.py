@@ -30,6 +30,7 @@ __all__ = [
     "price",
     "quote",
     "rates_text",
+    "regions_unsaid",
     "shipped_dir",
 ]
 
@@ -55,13 +56,14 @@ def quote(
     host_geo: str | None = None,
     until: datetime | None = None,
     batched: bool = False,
+    regions: Iterable[str] = (),
 ) -> Money:
     """Bound what a call within `ceiling` can cost, as the request asks for it.
 
     Every prompt token at the dearest rate that it may be billed at, in every band within reach; the whole output;
     the dearest tier, speed and region that may apply; the dearest price from `at` to `until` (an hour later).
-    `batched`: it is billed as part of a batch, whatever happens. Raises UnpricedError naming a unit, tier or speed
-    without a price.
+    `batched`: it is billed as part of a batch, whatever happens. `regions`: that its reply may state though the request
+    names none, beside the model's own. Raises UnpricedError naming a unit, tier or speed without a price.
     """
     dated = model.prices_between(at, until or at + _LONGEST_CALL)
     if batched:
@@ -69,7 +71,7 @@ def quote(
     else:
         tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
     speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
-    factor = times(speed, largest([_geo_asked(model, terms.geo), _geo(model, host_geo)]))
+    factor = times(speed, largest([_geo_asked(model, terms.geo, regions), _geo(model, host_geo)]))
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
     fees = {unit: count for unit, count in ceiling.fees.items() if unit in FEE_UNITS}
     return Money.from_pico(most + _fees(model, fees))
@@ -118,11 +120,13 @@ def max_output_fitting(
     *,
     host_geo: str | None = None,
     until: datetime | None = None,
+    regions: Iterable[str] = (),
 ) -> int:
     """Find the largest output of all choices, up to the ceiling's, whose quote is within `remaining`; 0: none."""
 
     def fits(output: int) -> bool:
-        return quote(model, replace(ceiling, output=output), terms, at, host_geo=host_geo, until=until) <= remaining
+        most = replace(ceiling, output=output)
+        return quote(model, most, terms, at, host_geo=host_geo, until=until, regions=regions) <= remaining
 
     low, high = 0, ceiling.output  # low fits, or is 0
     while low < high:
@@ -243,10 +247,18 @@ def costs_nothing(model: Model) -> bool:
     return not any(any(prices.values()) for prices in rates)
 
 
-def _geo_asked(model: Model, said: str | None) -> Factor:
+def _geo_asked(model: Model, said: str | None, regions: Iterable[str]) -> Factor:
     if said is not None:
         return _geo(model, said)
-    return largest(model.geos[geo] for geo in model.rules.unsaid_geos if geo in model.geos)
+    return largest(_geo(model, geo) for geo in {*regions_unsaid([model]), *regions})
+
+
+def regions_unsaid(models: Iterable[Model]) -> frozenset[str]:
+    """Give the regions that a reply may state though the request names none: a workspace's default has a price.
+
+    A reply of several models states one region for all of them, those too that have no price of their own for it.
+    """
+    return frozenset(geo for model in models for geo in model.rules.unsaid_geos if geo in model.geos)
 
 
 def _geo_stated(model: Model, said: str | None) -> Factor:

@@ -36,3 +36,11 @@ def test_it_forgets_the_oldest_of_many():
     assert not latch.is_closed(b"0", NOON)
     assert latch.is_closed(b"1", NOON)
     assert latch.is_closed(b"4096", NOON)
+
+
+def test_a_clock_that_was_set_back_opens_it():
+    latch = Latch()
+
+    latch.close(b"a", NOON)
+
+    assert not latch.is_closed(b"a", NOON - timedelta(microseconds=1))

@@ -15,6 +15,7 @@ from lockpin_core.wire import wire_named
 
 AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PRICING = {
+    "gift": {"free": "true"},
     "ink": {"input": "1", "output": "5", **FACTS},
     "dear": {"input": "10", "output": "50", **FACTS, "above": [{"tokens": "999", "input": "30", "output": "70"}]},
 }
@@ -43,6 +44,16 @@ def test_model_that_answered_is_priced_and_one_without_a_price_as_what_was_asked
 
 def test_of_several_models_one_without_a_price_is_none_of_them(served: Served):
     assert tariff_of(replace(served, is_one=False)).price("unheard-of", USAGE, Terms()) is None
+
+
+def test_a_model_that_costs_nothing_costs_nothing_whatever_its_reply_calls_it(served: Served):
+    free = TABLE.find("anthropic", "gift")
+    assert free is not None
+
+    assert tariff_of(replace(served, model=free)).price("dear", USAGE, Terms()) == (0, "gift")
+    several = tariff_of(replace(served, model=free, is_one=False))
+    assert several.price("dear", USAGE, Terms()) == (1000 * 30_000_000, "dear")
+    assert several.price("gift", USAGE, Terms()) == (0, "gift")
 
 
 def test_prompt_is_in_a_band_of_its_own_model(served: Served):

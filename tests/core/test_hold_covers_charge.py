@@ -8,15 +8,20 @@ import random
 from dataclasses import replace
 
 import pytest
-from bills import KNOWN, OUTPUTLESS, Asked, Drawn, Worst, ask, assert_covered, bill, place_of, places
+from bills import KNOWN, OUTPUTLESS, Asked, Drawn, Worst, ask, assert_covered, bill, geos, place_of, places
 from bodies import SEARCH_LIMIT, Body
+from desks import NOW
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from richest import BODIES
 
 from lockpin_core.admission import Refused
+from lockpin_core.call import Terms
 from lockpin_core.errors import WireError
+from lockpin_core.money import ZERO, Money
+from lockpin_core.prices import Model, price
 from lockpin_core.sizing import counts, tokenizer
+from lockpin_core.usage import Unit, Usage
 from lockpin_core.wire import WIRES
 
 TALKING = ("gemini", "gemini_interactions", "code_assist")
@@ -102,6 +107,34 @@ def test_whatever_is_billed_within_what_the_request_allows_is_held(data: st.Data
     asked = data.draw(asking())
 
     assert_covered(asked, bill(asked), Drawn(data.draw))
+
+
+ADVISED = tuple(body for body in BODIES if body.others and body.wire == "anthropic_messages")
+PLAIN, REGIONAL = "claude-haiku-4-5", "claude-opus-5-5"  # the first has no price of its own for a region
+
+
+@pytest.mark.parametrize(("name", "other"), [(REGIONAL, PLAIN), (PLAIN, REGIONAL), (REGIONAL, REGIONAL)])
+@pytest.mark.parametrize("body", ADVISED, ids=by_name)
+def test_a_region_that_is_stated_for_all_models_of_a_call_is_held_for_all(body: Body, name: str, other: str):
+    asked = ask(body, place_of("anthropic_messages", "anthropic"), name, text="Grüße, " * 300, other=other)
+    assert asked.other is not None
+    assert [bool(model.geos) for model in (asked.model, asked.other)] == [name == REGIONAL, other == REGIONAL]
+    assert "us" in geos(asked)
+    first, *others = asked.found.also
+    own = replace(first, most=asked.call.quote.most - sum((one.most for one in asked.found.also), ZERO))
+
+    for model, quote, ceiling in [
+        (asked.model, own, asked.call.quote.ceiling),
+        *((asked.other, one, one.ceiling) for one in (first, *others)),
+    ]:
+        dearest = max(ceiling.prompt_units, key=lambda unit: pico_of(model, {unit: 1000}))
+        fees = {unit: count for unit, count in ceiling.fees.items() if count}
+        usage = {dearest: ceiling.prompt, Unit.OUTPUT: ceiling.output, **fees}
+        assert Money.from_pico(pico_of(model, usage)) <= quote.most
+
+
+def pico_of(model: Model, usage: Usage) -> int:
+    return price(model, usage, Terms(geo="us"), NOW)
 
 
 # The same call, smaller

@@ -332,7 +332,8 @@ def geos(asked: Asked) -> list[str | None]:
     provider = asked.found.incoming.provider
     regional = provider.geo_of(asked.call.host) not in (None, "global")
     unsaid = ["us"] if regional else pricebook.file_of(provider.name).get("unsaid_geos", [])
-    return [None, "global", "not_available", *(geo for geo in unsaid if regional or geo in asked.model.geos)]
+    priced = {*asked.model.geos, *(asked.other.geos if asked.other is not None else {})}
+    return [None, "global", "not_available", *(geo for geo in unsaid if regional or geo in priced)]
 
 
 @dataclass(frozen=True)

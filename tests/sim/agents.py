@@ -37,7 +37,7 @@ class Agents:
         self.world, self.dice, self.loop = world, world.dice, world.loop
         self.sent, self.wants = {}, {}
         self.lost = set()  # calls whose settlement is missing
-        self.refused_for_good = {}  # calls, by what makes them the same: when
+        self.refused_for_good = {}  # instants, by what makes calls the same
 
     async def agent(self, number):
         task = self.dice.choice(TASKS)
@@ -167,9 +167,9 @@ class Agents:
         now_s, wait_s, wall_us = self.loop.time(), self.world.config.queue_wait_ms / 1000, self.world.wall_us()
         same = proxy.name, task, asked.provider, asked.model, asked.prompt_bytes  # whatever its limit is
         if not transient:
-            self.refused_for_good[same] = wall_us
+            self.refused_for_good.setdefault(same, []).append(wall_us)
             return
-        is_latched = wall_us - self.refused_for_good.get(same, -LATCHED_US) < LATCHED_US
+        is_latched = any(0 <= wall_us - at_us < LATCHED_US for at_us in self.refused_for_good.get(same, []))
         if took_s < wait_s and not is_latched and not self.world.trouble.time_jumped(now_s - took_s):
             raise Fault(f"FALSE REFUSAL: call {name} is refused after {took_s} s, and only held money is in its way")
 
