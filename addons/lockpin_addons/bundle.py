@@ -22,6 +22,7 @@ from mitmproxy.proxy.mode_specs import RegularMode
 
 from lockpin_addons import guard, lean, mends, options, quiet
 from lockpin_addons.banner import Start, say, start_block
+from lockpin_addons.door import Door
 from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
@@ -204,9 +205,10 @@ def _build(
         in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
         named=master.options.lockpin_config,
     )  # fmt: skip
-    gate = Gate(in_force, providers, health, new_id, trips)
+    door = Door(providers)
+    gate = Gate(in_force, providers, health, new_id, trips, door)
     tap = Tap(trips)
-    _add(master, providers, gate, tap)
+    _add(master, providers, door, gate, tap)
     addon.drain = Drain.install(master, gate, tap)
     line.is_open = True
 
@@ -233,10 +235,10 @@ def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
         raise StartError(f"the ledger {terms.config.ledger} cannot be used: {why}") from None
 
 
-def _add(master: Master, providers: Providers, gate: Gate, tap: Tap) -> None:
+def _add(master: Master, providers: Providers, door: Door, gate: Gate, tap: Tap) -> None:
     tunnels = Tunnels(providers)
     mends.install(tunnels.is_nobodys, gate.leave)
-    master.addons.add(tunnels, Policy(providers), gate)
+    master.addons.add(tunnels, Policy(providers), door, gate)
     master.addons.add(tap)
     # Before mitmproxy's own choice of layers, which leaves alone what is chosen already.
     master.addons.chain.remove(tunnels)

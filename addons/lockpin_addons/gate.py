@@ -7,23 +7,20 @@ permit without which the core opens no upstream. A file for a free path is decid
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from lockpin_addons import guard, identity, mends, uploads
+from lockpin_addons import guard, identity, uploads
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
+from lockpin_addons.door import Door
 from lockpin_addons.notices import held_headers, warning_headers
 from lockpin_addons.route import (
     Bound,
     Foreign,
-    Listener,
     Own,
     Wrong,
     lower_headers,
@@ -62,24 +59,6 @@ def _deny(gate: Gate, flow: http.HTTPFlow) -> None:
         trip.kind = Kind.OWN
 
 
-def _deny_connect(_gate: Gate, flow: http.HTTPFlow) -> None:
-    flow.response = guard.own_reply(400, b'{"error":{"message":"lockpin: this CONNECT could not be read"}}')
-
-
-def _close_client(_gate: Gate, client: Client) -> None:
-    client.error = "lockpin: this client could not be checked"
-
-
-def _is_here(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    plain = getattr(found, "ipv4_mapped", None) or found
-    return plain.is_loopback or plain.is_unspecified
-
-
-def _refuse_connection(_gate: Gate, data: ServerConnectionHookData) -> None:
-    data.server.error = "lockpin: this destination could not be checked"
-
-
 def _ignore(_gate: Gate, _argument: object) -> None:
     """Nothing depends on this hook."""
 
@@ -90,79 +69,26 @@ class Gate:
     name = "lockpin_gate"
 
     def __init__(
-        self, in_force: InForce, providers: Providers, health: Health, new_id: NewId, trips: dict[str, Trip]
+        self, in_force: InForce, providers: Providers, health: Health, new_id: NewId, trips: dict[str, Trip],
+        door: Door,
     ) -> None:  # fmt: skip
         self.in_force, self.providers, self.health = in_force, providers, health
-        self.new_id, self.trips = new_id, trips
+        self.new_id, self.trips, self.door = new_id, trips, door
         self.served: set[str] = set()  # client connections that have had a call with a hold
         self._is_stopping = False
-        self._proxy_users: dict[str, str] = {}  # client connection id → user name of its CONNECT
-        self._listener: tuple[list[object], Listener] | None = None
-
-    def listener(self) -> Listener:
-        """Give our own addresses; they may change while running: then other servers stand there."""
-        if self._is_stopping and self._listener is not None:
-            return self._listener[1]  # the sockets are closed, the connections are not
-        server = ctx.master.addons.get("proxyserver")
-        servers = list(server.servers) if server is not None else []
-        if self._listener is None or self._listener[0] != servers:
-            found = self._listener_at(server.listen_addrs() if servers else [])
-            if not all(one.is_running for one in servers):
-                return found
-            self._listener = (servers, found)
-        return self._listener[1]
-
-    def _listener_at(self, addresses: Sequence[tuple[str, int]]) -> Listener:
-        hosts = {"127.0.0.1", "::1", "localhost", *(address[0] for address in addresses)}
-        return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
 
     def stop(self) -> None:
         """Decide about no more calls: from now on each is refused, also those that wait for room."""
-        self.listener()
+        self.door.close()
         self._is_stopping = True
         for trip in list(self.trips.values()):
             if trip.task is not None and trip.kind is Kind.PENDING and trip.bound is not None:
                 self._answer_stopping(trip.flow, trip, trip.bound)
                 trip.call_off()
 
-    @guard.sealed(_close_client)
-    def client_connected(self, client: Client) -> None:
-        """Serve this machine alone: in solo mode whoever reaches the port could spend your budgets."""
-        if client.transport_protocol != "tcp":
-            client.error = "lockpin: only TCP is served"  # a reverse proxy of mitmproxy's would speak HTTP/3 as well
-            return
-        if not ipaddress.ip_address(client.peername[0].partition("%")[0]).is_loopback:
-            client.error = "lockpin: only this machine may use this proxy"
-            return
-        mends.widen(client)
-
-    @guard.sealed(_deny_connect)
-    def http_connect(self, flow: http.HTTPFlow) -> None:
-        """Keep the user name of the CONNECT's credentials for the requests inside it."""
-        try:
-            user = identity.proxy_user(flow.request.headers)
-        except identity.IdentityError as error:
-            if self.providers.for_host(flow.request.host) is not None:
-                flow.response = http.Response.make(400, f"lockpin: {error}\n", {"content-type": "text/plain"})
-            return
-        if user is not None:
-            self._proxy_users[flow.client_conn.id] = user
-
-    @guard.sealed(_refuse_connection)
-    async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Refuse a name that leads back to this proxy: each turn would open one more connection, without end."""
-        host, port = (data.server.address or ("", 0))[:2]
-        listener = self.listener()
-        if port not in listener.ports or data.server.error:
-            return
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if any(_is_here(str(address[0])) for *_, address in found):
-            data.server.error = "lockpin: this destination is the proxy itself"
-
     @guard.sealed(_ignore)
     def client_disconnected(self, client: Client) -> None:
         """Forget a connection; what it still waits for gives up its place."""
-        self._proxy_users.pop(client.id, None)
         self.served.discard(client.id)
         for trip in self.trips.values():
             if trip.client_id == client.id and trip.task is not None:
@@ -181,7 +107,7 @@ class Gate:
         flow.request.stream = False
         flow.response = guard.panic_reply()
         trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow)
-        where = target(flow.request, flow.client_conn.sni, self.providers, self.listener())
+        where = target(flow.request, flow.client_conn.sni, self.providers, self.door.listener())
         match where:
             case Foreign():
                 self._let_through(flow, trip)
@@ -336,8 +262,9 @@ class Gate:
     def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str], config: Config) -> Payers:
         user = None
         if isinstance(flow.client_conn.proxy_mode, RegularMode | UpstreamMode):  # to others nobody speaks as to a proxy
-            user = None if _is_for_next(flow) else identity.proxy_user(headers)
-            user = self._proxy_users.get(flow.client_conn.id) if user is None else user
+            found = None if _is_for_next(flow) else identity.proxy_credentials(headers)
+            found = found or self.door.credentials(flow.client_conn)
+            user = None if found is None else found.user
         return identity.read_payers(
             flow.request.headers,
             headers,

@@ -7,6 +7,7 @@ import binascii
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from mitmproxy import http
@@ -18,11 +19,26 @@ from lockpin_core.names import ALLOWED, canonical
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
 OWN_PREFIX = b"x-lockpin-"
-_FOR_PROXIES = (b"proxy-authorization", b"proxy-connection")
+PROXY_HEADERS = (b"proxy-authorization", b"proxy-connection")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What proxy credentials say: the task as the user name, and a password."""
+
+    user: str
+    password: str = field(repr=False)
 
 
 class IdentityError(Exception):
-    """A header of ours that does not parse, or names nobody; the message is one clear line."""
+    """Why nobody can be charged: a header of ours that does not parse, or names nobody; the message is one clear line.
+
+    `code` is one of SPEC's refusal codes.
+    """
+
+    def __init__(self, message: str, code: str = "bad_request") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def read_payers(headers: http.Headers, lowered: Mapping[str, str], *, proxy_user: str | None, path_task: str | None,
@@ -68,14 +84,14 @@ def strip_own(headers: http.Headers) -> None:
     headers.fields = tuple(
         (name, value)
         for name, value in headers.fields
-        if not (lower := name.lower()).startswith(OWN_PREFIX) and lower not in _FOR_PROXIES
+        if not (lower := name.lower()).startswith(OWN_PREFIX) and lower not in PROXY_HEADERS
     )
 
 
-def proxy_user(headers: Mapping[str, str]) -> str | None:
-    """Read the user name of basic proxy credentials; None where there are none. Raises IdentityError.
+def proxy_credentials(headers: Mapping[str, str]) -> Credentials | None:
+    """Read basic proxy credentials; None where there are none. Raises IdentityError.
 
-    An empty one is as bad a name as any: it is what an address says whose variable was not set.
+    An empty user name is as bad a name as any: it is what an address says whose variable was not set.
     """
     value = headers.get("proxy-authorization")
     if value is None:
@@ -87,7 +103,8 @@ def proxy_user(headers: Mapping[str, str]) -> str | None:
         text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
     except (ValueError, binascii.Error):
         raise IdentityError("the proxy credentials are not basic credentials in UTF-8") from None
-    return text.partition(":")[0]
+    user, _, password = text.partition(":")
+    return Credentials(user, password)
 
 
 def client_product(headers: Mapping[str, str]) -> str:

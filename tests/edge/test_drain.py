@@ -22,6 +22,7 @@ import pytest
 import sdks
 import streams
 from lockpin_addons import guard
+from lockpin_addons.door import Door
 from lockpin_addons.drain import SAME_S
 from lockpin_addons.gate import Gate
 from lockpin_addons.serve import Health
@@ -427,7 +428,7 @@ def new_gate() -> tuple[Gate, desks.Desk]:
     rules = Rules(desk.config.all_budgets(), desk.config.task_default())
     in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
     health = Health(lambda: desks.NOW, datetime.now(UTC), lambda: 0, is_capped=lambda: False, say=print)
-    return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}), desk
+    return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}, Door(desks.PROVIDERS)), desk
 
 
 def test_a_call_that_waits_for_a_reload_when_the_end_begins_is_refused_and_a_free_one_does_not_wait():

@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from lockpin_addons.identity import IdentityError, proxy_user, read_payers
+from lockpin_addons.identity import IdentityError, proxy_credentials, read_payers
 from mitmproxy import http
 
 ODD = ["", " ", ".", "..", "a/b", "\x1b[31m", "x" * 129]
@@ -47,9 +47,16 @@ def test_session_id_that_is_no_name_does_not_matter_where_none_is_asked_for():
 
 
 def test_user_name_that_is_empty_is_not_none():
-    coded = {name: f"Basic {base64.b64encode(name.encode()).decode()}" for name in (":task", "fix:task", "fix")}
+    coded = {name: f"Basic {base64.b64encode(name.encode()).decode()}" for name in (":task", "fix:a:b", "fix")}
+    found = {name: proxy_credentials({"proxy-authorization": value}) for name, value in coded.items()}
 
-    assert {name: proxy_user({"proxy-authorization": value}) for name, value in coded.items()} == {
-        ":task": "", "fix:task": "fix", "fix": "fix"
+    assert {name: (said.user, said.password) for name, said in found.items()} == {
+        ":task": ("", "task"), "fix:a:b": ("fix", "a:b"), "fix": ("fix", "")
     }  # fmt: skip
-    assert proxy_user({}) is None
+    assert proxy_credentials({}) is None
+
+
+def test_the_password_of_credentials_stands_in_no_line_of_a_log():
+    said = proxy_credentials({"proxy-authorization": f"Basic {base64.b64encode(b'fix:secret').decode()}"})
+
+    assert "secret" not in repr(said)

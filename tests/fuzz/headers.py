@@ -9,7 +9,7 @@ from lockpin_addons.identity import (
     IdentityError,
     client_product,
     own_headers,
-    proxy_user,
+    proxy_credentials,
     read_payers,
     strip_own,
 )
@@ -50,7 +50,8 @@ def _fields(body: bytes) -> list[tuple[bytes, bytes]]:
 def _check_payers(headers: http.Headers, lowered: dict[str, str], choices: Choices) -> None:
     path_task, is_own = choices.pick(TASKS), False
     try:
-        user = proxy_user(lowered) if choices.flag() else choices.pick((None, "me", "a b", "x/y", "é" * 200))
+        said = proxy_credentials(lowered) if choices.flag() else None
+        user = said.user if said is not None else choices.pick((None, "me", "a b", "x/y", "é" * 200))
         is_own = "x-lockpin-task" in own_headers(headers)
         from_session = choices.flag()
         payers = read_payers(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from processes import ROOT
 
-HOOKS = ("gate.py", "tap.py", "layers.py", "identity.py", "route.py")
+HOOKS = ("door.py", "gate.py", "tap.py", "layers.py", "identity.py", "route.py")
 
 
 def copy(folder: Path) -> Path:
