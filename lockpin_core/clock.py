@@ -1,4 +1,4 @@
-"""Time and identity: the only module of the core that asks the operating system for either."""
+"""Time, identity and chance: the only module of the core that asks the operating system for any of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,17 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def random_bytes(count: int) -> bytes:
+    """Give bytes that nobody can guess."""
+    return os.urandom(count)
+
+
 def new_id() -> str:
     """Make a sortable id of 26 characters: 48 bits of milliseconds, 82 random bits."""
     number = (time.time_ns() // 1_000_000) << 82 | int.from_bytes(os.urandom(11)) & ((1 << 82) - 1)
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+    return base32(number, 26)
+
+
+def base32(number: int, digits: int) -> str:
+    """Write a number in so many digits, of letters and figures that no shell, URL or eye takes for others."""
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (digits - 1), -1, -5))

@@ -1,4 +1,4 @@
-"""What people write into the ledger in words of their own: names of tasks and budgets, reasons, who they are.
+"""What people write into the ledger in words of their own: names of tasks, budgets and users, reasons, who they are.
 
 One rule for every place where somebody says one, so that no table, file or terminal is broken by it later.
 """
@@ -13,6 +13,9 @@ ALLOWED = f"1 to {NAME_MAX} printable characters without a slash, and not . or .
 REASON_MAX = 500
 REASON_ALLOWED = f"1 to {REASON_MAX} printable characters"
 
+USER_MAX = 256
+USER_ALLOWED = f"1 to {USER_MAX} printable characters"
+
 _DOTS = (".", "..")  # in a base URL these are no names: clients take them out of the path before they send it
 
 
@@ -23,6 +26,23 @@ def canonical(text: str) -> str | None:
     name = unicodedata.normalize("NFC", text).strip(" ")
     is_allowed = 1 <= len(name) <= NAME_MAX and name.isprintable() and "/" not in name and name not in _DOTS
     return name if is_allowed else None
+
+
+def canonical_user(text: str) -> str | None:
+    """Give a user's id in its one form, in small letters and without space around it; None: nobody may be called so.
+
+    A letter is made small only where the two are each other's one partner. The Kelvin sign is no `k` and `ſ` no `s`,
+    and nothing is composed either, for NFC writes the Kelvin sign as `K`: a look-alike stays another user.
+    """
+    if len(text) > 4 * USER_MAX:
+        return None
+    user = "".join(map(_small, text.strip()))
+    return user if 1 <= len(user) <= USER_MAX and user.isprintable() else None
+
+
+def _small(letter: str) -> str:
+    small = letter.lower()
+    return small if len(small) == 1 and small.upper() == letter else letter
 
 
 def reason(text: str) -> str | None:

@@ -6,13 +6,15 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Payers
 from lockpin_core.clock import Clock, NewId, instant
 from lockpin_core.errors import CommandError, LedgerUnavailable
+from lockpin_core.keys import KeyFacts, KeyRecord
+from lockpin_core.ledger import keybook
 from lockpin_core.ledger.accounts import Seat, TaskTerms, own_budget, seat_of
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Stored, loosens
@@ -168,6 +170,30 @@ class SqliteAdmin:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
         with self._view(now) as (books, _):
             return standings_at(books.balances, books.tasks, rules, payers, books.now)
+
+    def key_list(self) -> list[KeyRecord]:
+        """See Admin."""
+        with self._view() as (books, connection):
+            return keybook.every(connection, books.now)
+
+    def key_create(
+        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """See Admin."""
+        with self._transaction() as books:
+            return keybook.make(books, key, facts, digest, lifetime=lifetime, who=who)
+
+    def key_rotate(
+        self, key: str, digest: bytes, *, grace: timedelta, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """See Admin."""
+        with self._transaction() as books:
+            return keybook.rotate(books, key, digest, grace=grace, lifetime=lifetime, who=who)
+
+    def key_revoke(self, key: str, *, who: str) -> KeyRecord:
+        """See Admin."""
+        with self._transaction() as books:
+            return keybook.revoke(books, key, who=who)
 
     @staticmethod
     def _as_in_force(books: Books, budget: Budget) -> Budget:

@@ -17,6 +17,7 @@ from typing import Any
 
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
+from lockpin_core.ledger.key_states import COLUMNS as KEY_COLUMNS
 from lockpin_core.ledger.replay import Replay
 from lockpin_core.ledger.shares import BETWEEN, MOVED
 from lockpin_core.ledger.tally import Name, Tally, shown
@@ -170,6 +171,8 @@ def differences(
     yield from _open_holds(connection, replay)
     yield from _tasks(connection, replay)
     yield from _budgets(connection, replay)
+    yield from _keys(connection, replay)
+    yield from _key_digests(connection, replay)
     if checkpoint is None:
         yield from _totals(connection)
     elif replay.taken_out is not None:  # an earlier version wrote no such row
@@ -309,6 +312,32 @@ def _budgets(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differe
             yield from _compared(f'the definition of budget "{name}"', _BUDGET, found, values)
     for name in left:
         yield Difference(f'the definition of budget "{name}" is missing, and its rows know it')
+
+
+def _keys(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = replay.keys.rows()
+    columns = ", ".join(f'"{name}"' for name in KEY_COLUMNS)
+    for key, *found in connection.execute(f"SELECT {columns} FROM keys ORDER BY id"):
+        told = left.pop(key, None)
+        if told is None:
+            yield Difference(f"key {key} is there, and no row knows it")
+        else:
+            yield from _compared(f"key {key}", KEY_COLUMNS[1:], found, told)
+    for key in left:
+        yield Difference(f"key {key} is missing, and its rows know it")
+
+
+def _key_digests(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    """Compare how many secrets each key has had, and when; which, no row says."""
+    there: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
+    for key, since, until in connection.execute(
+        'SELECT "key", since, until FROM key_digests ORDER BY since, until IS NULL, until'
+    ):
+        there[key].append((since, until))
+    here = replay.keys.secrets()
+    for key in sorted({*there, *here}):
+        if there.get(key, []) != here.get(key, []):
+            yield Difference(f"the secrets of key {key} are kept otherwise than its rows say")
 
 
 def _totals(connection: sqlite3.Connection) -> Iterator[Difference]:

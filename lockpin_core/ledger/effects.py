@@ -15,6 +15,7 @@ from lockpin_core.clock import instant
 from lockpin_core.ledger.accounts import TaskTerms, own_budget
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
+from lockpin_core.ledger.key_states import CODES, KeyStates
 from lockpin_core.ledger.tally import PLACES, Defined, Name, OpenCall, Tally, Task, amount, shown
 from lockpin_core.windows import leaves_at, span_at
 
@@ -33,6 +34,7 @@ class Effects:
         self.ends: dict[str, tuple[int, bytes]] = {}
         self.definitions: dict[str, Defined] = {}
         self.tasks: dict[str, Task] = {}
+        self.keys = KeyStates()
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
         self.calls, self.over_hold = 0, 0
@@ -312,6 +314,11 @@ class Effects:
         for call in data["calls"]:
             self.open[call].writer = self._content["writer"]
 
+    def _key_changed(self, data: Content) -> None:
+        words = self.keys.apply(self._content["code"], data, self.at)
+        if words is not None:
+            raise self._wrong(words)
+
     def _rows_taken_out(self, data: Content) -> None:
         self.taken_out = {name: data[name] for name in ("rows_to", "state_sha256", "totals_sha256")}
 
@@ -329,6 +336,7 @@ _EVENTS: Mapping[str, Callable[[Effects, Content], None]] = {
     "hold_deferred": Effects._hold_deferred,
     "hold_adopted": Effects._hold_adopted,
     "rows_taken_out": Effects._rows_taken_out,
+    **dict.fromkeys(CODES, Effects._key_changed),
 }
 
 

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
-from lockpin_core.clock import micros
+from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
+from lockpin_core.keys import KeyFacts, KeyRecord
 from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
@@ -19,6 +20,7 @@ from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs, stored
+from lockpin_core.ledger.memory_keys import MemoryKeys
 from lockpin_core.ledger.memory_waiting import done
 from lockpin_core.ledger.protocol import (
     CallNote,
@@ -35,11 +37,16 @@ from lockpin_core.ledger.protocol import (
     TaskInfo,
     Wait,
 )
+from lockpin_core.ledger.pulse import Ticks
 from lockpin_core.money import Money
 
 
 class MemoryLedger(MemoryBooks):
     """A Ledger and an Admin whose futures are done when they are given."""
+
+    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
+        super().__init__(clock=clock, ticks=ticks)
+        self._keys = MemoryKeys()
 
     def define(self, rules: Rules, origin: str = "") -> Future[None]:
         """See Ledger. There is one process, so nobody can differ."""
@@ -120,6 +127,11 @@ class MemoryLedger(MemoryBooks):
             for call_id, held in list(self._open.items()):
                 if held.expires is not None and held.expires <= self._now():
                     self._charge_in_full(call_id, held, EXPIRED)
+
+    def key(self, digest: bytes) -> Future[KeyRecord | None]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._keys.by_digest(digest, self._now()))
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""
@@ -265,3 +277,34 @@ class MemoryLedger(MemoryBooks):
             used = [(b, a.seat) for b in budgets for a in self._accounts.values() if a.seat.budget.name == b.name]
             seats = tuple(self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
             return [s for s in self._standings(seats) if s.spent or s.held or s.spent_tokens or s.held_tokens]
+
+    def key_list(self) -> list[KeyRecord]:
+        """See Admin."""
+        with self._lock:
+            return self._keys.every(self._now())
+
+    def key_create(
+        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """See Admin."""
+        with self._lock:
+            made = self._keys.make(key, facts, digest, lifetime=lifetime, now=self._now())
+            self._event("key_created", None)
+            return made
+
+    def key_rotate(
+        self, key: str, digest: bytes, *, grace: timedelta, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """See Admin."""
+        with self._lock:
+            made = self._keys.rotate(key, digest, grace=grace, lifetime=lifetime, now=self._now())
+            self._event("key_rotated", None)
+            return made
+
+    def key_revoke(self, key: str, *, who: str) -> KeyRecord:
+        """See Admin."""
+        with self._lock:
+            found, is_news = self._keys.revoke(key, now=self._now())
+            if is_news:
+                self._event("key_revoked", None)
+            return found

@@ -70,4 +70,10 @@ def _from_2(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-_STEPS = {1: _from_1, 2: _from_2}
+def _from_3(connection: sqlite3.Connection) -> None:
+    """Version 4 has keys."""
+    for statement in (schema.KEYS, schema.KEY_DIGESTS, *schema.INDEXES_4):
+        connection.execute(statement)
+
+
+_STEPS = {1: _from_1, 2: _from_2, 3: _from_3}

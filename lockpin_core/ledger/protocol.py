@@ -10,6 +10,7 @@ from typing import Protocol
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
+from lockpin_core.keys import KeyFacts, KeyRecord
 from lockpin_core.money import Money
 
 
@@ -210,6 +211,13 @@ class Ledger(Protocol):
         None: no such id is known, or its usage is booked already.
         """
 
+    def key(self, digest: bytes) -> Future[KeyRecord | None]:
+        """Say whose a secret is by its digest, at the ledger's time; None: no key has ever had it.
+
+        One that is over is given all the same, with why. Changes by others are seen by the next question, and no
+        commit is waited for.
+        """
+
     def cancel(self, call_id: str) -> None:
         """Void a hold that may or may not have been taken and whose answer nobody awaits; no hold: nothing to do.
 
@@ -281,6 +289,21 @@ class Admin(Protocol):
         """Say what a call that has ended really cost; the difference is booked in the window of its hold."""
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> Sequence[Standing]: ...
+    def key_list(self) -> Sequence[KeyRecord]:
+        """List every key, oldest first, those that are over among them."""
+
+    def key_create(
+        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """Make a key of this id, whose secret has this digest; `lifetime` None: it is good until it is revoked."""
+
+    def key_rotate(
+        self, key: str, digest: bytes, *, grace: timedelta, lifetime: timedelta | None, who: str
+    ) -> KeyRecord:
+        """Give a key another secret. Those before end after the grace; `lifetime` is what it has from now on."""
+
+    def key_revoke(self, key: str, *, who: str) -> KeyRecord:
+        """End a key for good, from its next call on; calls in flight settle as usual."""
 
 
 type Fault = Callable[[str, str], None]

@@ -24,6 +24,7 @@ from lockpin_core.money import ZERO, Money
 if TYPE_CHECKING:
     from lockpin_core.budgets import Budget, Standing
     from lockpin_core.call import Payers
+    from lockpin_core.keys import KeyRecord
     from lockpin_core.ledger.accounts import TaskTerms
     from lockpin_core.ledger.balances import Balances
     from lockpin_core.ledger.listing import CallRow
@@ -145,6 +146,13 @@ class LedgerReader:
         """List every task that was made or used, also by calls that were all refused."""
         rows = self._rows("SELECT name FROM tasks UNION SELECT task FROM facets ORDER BY 1")
         return [row[0] for row in rows if row[0]]
+
+    def keys(self, *, now: datetime) -> list[KeyRecord]:
+        """List every key, oldest first, as it is at an instant."""
+        from lockpin_core.ledger import keybook
+
+        with self._snapshot():
+            return keybook.every(self._connection, now)
 
     def models(self) -> list[str]:
         """List every model that was called, as it was sent."""

@@ -17,6 +17,7 @@ from lockpin_core.ledger.chain import ZERO_HASH
 from lockpin_core.ledger.columns import FACT_NAMES
 from lockpin_core.ledger.effects import SUBJECT_COLUMN, Effects
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Wrong, not_its
+from lockpin_core.ledger.key_states import KeyStates
 from lockpin_core.ledger.shares import TOKEN_COLUMNS, raw
 from lockpin_core.ledger.tally import PLACES, Defined, OpenCall, Tally, Task, amount, shown
 from lockpin_core.money import Money
@@ -79,7 +80,7 @@ class Replay(Effects):
             "is_new": self.is_new, "unjudged": self.unjudged,
             "ends": {writer: [seq, digest.hex()] for writer, (seq, digest) in self.ends.items()},
             "definitions": {name: defined.state() for name, defined in self.definitions.items()},
-            "tasks": {name: task.state() for name, task in self.tasks.items()},
+            "tasks": {name: task.state() for name, task in self.tasks.items()}, "keys": self.keys.state(),
             "accounts": {name: account.state() for name, account in self.accounts.items()},
             "open": {call: held.state() for call, held in self.open.items()},
         }  # fmt: skip
@@ -94,6 +95,7 @@ class Replay(Effects):
         made.ends = {writer: (seq, bytes.fromhex(digest)) for writer, (seq, digest) in state["ends"].items()}
         made.definitions = {name: Defined.of(name, told) for name, told in state["definitions"].items()}
         made.tasks = {name: Task.of(told) for name, told in state["tasks"].items()}
+        made.keys = KeyStates.of(state.get("keys", {}))
         made.accounts = {name: Tally.of(name, told) for name, told in state["accounts"].items()}
         made.open = {call: OpenCall.of(told) for call, told in state["open"].items()}
         made.is_new, made._charged = state.get("is_new", False), None

@@ -11,7 +11,7 @@ import sqlite3
 from lockpin_core.errors import LedgerError
 
 APPLICATION_ID = 0x4C504E31  # "LPN1": tells a ledger from any other SQLite file
-VERSION = 3
+VERSION = 4
 
 _ROWS = """
 CREATE TABLE rows (
@@ -140,6 +140,22 @@ CREATE TABLE waiting (
   PRIMARY KEY (call, account)
 ) STRICT, WITHOUT ROWID"""
 
+# Whom keys stand for. Nothing here is secret: what a caller shows is known by its digest alone.
+KEYS = """
+CREATE TABLE keys (
+  id TEXT PRIMARY KEY,
+  name TEXT,
+  "user" TEXT NOT NULL, team TEXT, "groups" TEXT, ring TEXT, project TEXT, tags TEXT,
+  created INTEGER NOT NULL, expires INTEGER, revoked INTEGER, rotated INTEGER
+) STRICT, WITHOUT ROWID"""
+
+# The SHA-256 of each secret that a key has had; `until` NULL: it is good as long as its key.
+KEY_DIGESTS = """
+CREATE TABLE key_digests (
+  digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+  "key" TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER
+) STRICT, WITHOUT ROWID"""
+
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
 _INDEXES = (
@@ -157,11 +173,13 @@ INDEXES_2 = (
     "CREATE INDEX open_holds_expiry ON open_holds (expires_at) WHERE expires_at IS NOT NULL",
     "CREATE INDEX facets_machine ON facets (machine)",
 )
+INDEXES_4 = ('CREATE INDEX key_digests_key ON key_digests ("key")',)
 
 STATEMENTS = (
     *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),
     *(STEPS, WRITERS, FACETS, TOTALS, CHECKPOINT, *INDEXES_2),
     WAITING,
+    *(KEYS, KEY_DIGESTS, *INDEXES_4),
 )
 
 

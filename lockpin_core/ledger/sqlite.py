@@ -14,12 +14,14 @@ from lockpin_core.budgets import Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
+from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger import upstream
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.drive import Drive
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
+from lockpin_core.ledger.lookup import Lookup
 from lockpin_core.ledger.operations import Operation, cancelling
 from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
 from lockpin_core.ledger.protocol import (
@@ -81,7 +83,7 @@ class SqliteLedger:
             connection.close()
             raise
         self.path, self.writer_id, self._clock = path, new_id(), clock
-        self._liveness = Liveness(path)
+        self._liveness, self._lookup = Liveness(path), Lookup(path, watch, clock)
         try:
             self._liveness.join(self.writer_id)
         except LedgerError:
@@ -169,6 +171,10 @@ class SqliteLedger:
         self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
 
+    def key(self, digest: bytes) -> Future[KeyRecord | None]:
+        """See Ledger. Answered in a thread of its own."""
+        return self._lookup.ask(digest)
+
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
         self._writer.submit(cancelling(call_id))
@@ -190,6 +196,7 @@ class SqliteLedger:
 
     def stop(self) -> int:
         """See Ledger."""
+        self._lookup.close()
         return self._writer.stop()
 
 

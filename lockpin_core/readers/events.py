@@ -93,6 +93,21 @@ def _adopted(data: Data, task: str | None) -> str:
     return f"{count} deferred call{'' if count == 1 else 's'} of a proxy that has ended go on"
 
 
+def _key_made(data: Data, task: str | None) -> str:
+    until = f", until {stamp(instant(data['expires']))}" if data["expires"] is not None else ""
+    return f"key {data['key']} of {data['user']} is made{until}"
+
+
+def _key_rotated(data: Data, task: str | None) -> str:
+    until = f", and is good until {stamp(instant(data['expires']))}" if data["expires"] is not None else ""
+    ends = stamp(instant(data["until"]))
+    return f"key {data['key']} has another secret{until}; the one before ends at {ends}"
+
+
+def _key_revoked(data: Data, task: str | None) -> str:
+    return f"key {data['key']} is revoked"
+
+
 def _usd(nano: int) -> str:
     return said(Money(nano))
 
@@ -114,6 +129,9 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     "task_closed": _task_closed,
     "prune_begun": _pruned,
     "rows_taken_out": _pruned,
+    "key_created": _key_made,
+    "key_rotated": _key_rotated,
+    "key_revoked": _key_revoked,
     "account_opened": _opened,
     "account_caught_up": _caught_up,
     "hold_deferred": _deferred,

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
+from lockpin_core.keys import digest_of, facts_of
 from lockpin_core.ledger.totals import count_rows
 from lockpin_core.windows import Window
 from tests.ledger.desk import (
@@ -88,6 +89,16 @@ def fill(desk):
     hold(desk, "c13", "0.15")
     settle(desk, "c13", "0.1")
     desk.admin.undo_raises(ROLLING, "m", who="ada")
+    give_keys(desk)
+
+
+def give_keys(desk):
+    """Make two keys, of which one gets other secrets, and the other is taken back."""
+    facts = facts_of("Ann@corp.com", team="web", groups=["ml", "platform"], ring="ring1", project="é", tags=["env=ci"])
+    desk.admin.key_create("k1", facts, digest_of("1"), lifetime=timedelta(days=30), who="ada")
+    desk.admin.key_create("k2", facts_of("bob@corp.com", name="ci"), digest_of("2"), lifetime=None, who="ada")
+    desk.admin.key_rotate("k1", digest_of("3"), grace=timedelta(hours=1), lifetime=timedelta(days=60), who="bob")
+    desk.admin.key_revoke("k2", who="cy")
 
 
 @contextmanager

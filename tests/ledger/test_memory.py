@@ -2,6 +2,7 @@ import pytest
 
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
+from tests.ledger.key_contract import KeyContract
 from tests.ledger.waiting_contract import WaitingContract
 
 
@@ -15,4 +16,8 @@ class TestMemory(LedgerContract):
 
 
 class TestMemoryWaiting(WaitingContract):
+    pass
+
+
+class TestMemoryKeys(KeyContract):
     pass

@@ -10,6 +10,7 @@ import pytest
 
 from lockpin_core.budgets import Budget
 from lockpin_core.errors import LedgerError
+from lockpin_core.keys import digest_of, facts_of
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held, Short, Wait
@@ -59,7 +60,7 @@ def test_a_ledger_of_version_1_has_the_layout_of_a_new_one(tmp_path, desk):
     assert [row[0] for row in desk.query("PRAGMA user_version")] == [schema.VERSION]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_version_comes_to_the_same_layout_and_is_verified(tmp_path, version):
     path, fresh = unpack(tmp_path / "books" / "ledger.sqlite3", version), tmp_path / "fresh.sqlite3"
     for each in (path, fresh):
@@ -84,6 +85,27 @@ def test_a_ledger_of_version_2_goes_on(tmp_path):
     assert desk.tickets() == [("n1", "daily")]
     desk.ledger.settle("call-4", charge("0.1")).result(WAIT_S)
     assert isinstance(asked.result(WAIT_S), Held)
+    desk.close()
+    assert desk.chain_ends()
+    assert verify(desk.path).wrong is None
+
+
+def test_a_ledger_of_version_3_goes_on_and_takes_keys(tmp_path):
+    unpack(tmp_path / "books" / "ledger.sqlite3", 3)
+    desk = SqliteDesk(tmp_path, ids="v")
+    desk.clock.pass_by(minutes=4)
+    desk.look_after()  # call-5, $0.20, was in flight when that program ended; call-4, $0.40, is deferred
+    both = rules(*THEN.budgets[:2])
+    standings = desk.ledger.look(call("x", "0").payers, "openai", "gpt-5.5", both).result(WAIT_S)
+    # 0.25 + 0.50 + 0.20; cap is one by command, which began with what was before it
+    stands = {s.budget.name: (s.spent, s.held, s.limit) for s in standings[1:]}
+    assert stands == {
+        name: (money("0.95"), money("0.4"), money(limit))
+        for name, limit in (("daily", "3"), ("ever", "9"), ("cap", "7"))
+    }
+    assert desk.admin.key_list() == []
+    desk.admin.key_create("k1", facts_of("ann@corp.com"), digest_of("s"), lifetime=None, who="ada")
+    assert desk.ledger.key(digest_of("s")).result(WAIT_S).user == "ann@corp.com"
     desk.close()
     assert desk.chain_ends()
     assert verify(desk.path).wrong is None

@@ -21,6 +21,7 @@ from lockpin_core.money import Money
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
+from tests.ledger.key_contract import KeyContract
 from tests.ledger.waiting_contract import WaitingContract
 
 SPENDER = Path(__file__).with_name("spender.py")
@@ -39,6 +40,10 @@ class TestSqlite(LedgerContract):
 
 
 class TestSqliteWaiting(WaitingContract):
+    pass
+
+
+class TestSqliteKeys(KeyContract):
     pass
 
 

@@ -37,11 +37,11 @@ from tests.ledger.desk import (
 from tests.ledger.everything import chain_anew, forging
 
 VERSION_1 = Path(__file__).resolve().parent.parent / "data" / "ledger" / "version-1.sql"
-TABLES = ("accounts", "steps", "open_holds", "tasks", "budgets", "writers", "facets", "totals")
+TABLES = ("accounts", "steps", "open_holds", "tasks", "budgets", "writers", "facets", "totals", "keys", "key_digests")
 # The five holds of that file.
 OLD_CALLS = "5 calls are of an earlier version, which says less: which accounts they are on was not judged"
 # What no row tells, so that nothing can be said of it.
-NOT_TOLD = {("accounts", "alerted"), ("writers", "since"), ("writers", "origin")}
+NOT_TOLD = {("accounts", "alerted"), ("writers", "since"), ("writers", "origin"), ("key_digests", "digest")}
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,7 @@ INTEGERS = frozenset(
     {"usd", "tokens", "held_at", "input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "count"}
     | {"output_limit", "limit_set", "streamed", "estimated", "failed", "over_hold", "priced", "waited_ms", "limit_nano"}
     | {"limit_tokens", "created", "removed_at", "expires_at", "window_start", "window_end", "period_ms"}
+    | {"expires", "revoked", "rotated", "until"}
 )
 UNKNOWN = "'x' || char(31) || 'machine' || char(31) || 'm' || char(31)"
 NEVER_NULL = ("id", "writer", "seq", "prev", "hash", "at", "kind")
@@ -118,6 +119,7 @@ def test_kinds_and_events_that_rows_can_tell_are_all_there(sealed):
     assert codes == {
         *("budget_defined", "budget_removed", "account_opened", "account_caught_up", "budget_raised", "budget_reset"),
         *("task_new", "task_closed", "hold_deferred", "hold_adopted", "raises_forgotten"),
+        *("key_created", "key_rotated", "key_revoked"),
     }
 
 
