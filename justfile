@@ -18,7 +18,7 @@ lock:
             --no-emit-index-url --no-header --no-annotate --quiet "$@"
     }
     compile -o requirements.lock
-    compile --group dev --constraints requirements.lock -o requirements-dev.lock
+    compile --group dev --extra oidc --constraints requirements.lock -o requirements-dev.lock
     mark() { printf '%s\n' "$1" | cat - "$2" > "$2.new" && mv "$2.new" "$2"; }
     mark '# Versions and hashes of what Lockpin runs with; CPython 3.12 and newer. Written by `just lock`.' requirements.lock
     mark '# Versions and hashes of what its checks run with; CPython 3.12 and newer. Written by `just lock`.' requirements-dev.lock

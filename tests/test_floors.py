@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # each other, side by side two entries may not. A new module gets its place here before it gets an import.
 FLOORS = (
     ("__init__", "money", "clock", "errors", "jsontext", "names", "aside"),
-    ("usage", "windows", "addresses", "keys"),
+    ("usage", "windows", "addresses", "keys", "oidc"),
     ("call", "clients", "owners"),
     ("budgets", "wire", "provider*"),
     ("price*",),
