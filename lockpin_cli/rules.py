@@ -12,9 +12,11 @@ import typer
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.presence import is_there
 from lockpin_core.budgets import Budget
-from lockpin_core.config import FILE_NAME, Config, content, usual_places
+from lockpin_core.config import FILE_NAME, Config, usual_places
 from lockpin_core.config_budgets import DAILY, OWN, budget_places
-from lockpin_core.config_yaml import read
+from lockpin_core.config_files import content
+from lockpin_core.config_include import read_policy
+from lockpin_core.config_yaml import Where, read
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.definitions import CONFIG
@@ -54,9 +56,9 @@ def refuse_configured(config: Config, book: Rulebook, name: str) -> None:
 
 def _place(config: Config, name: str) -> str:
     """Say which key of which file makes a budget, or would."""
-    places = {} if config.file is None else budget_places(read(content(config.file), str(config.file)))
+    place = _places(config).get(name)
     file = config.file or usual_places().config / FILE_NAME
-    made = f"{places[name].path} in {file}:{places[name].line}" if name in places else None
+    made = None if place is None else f"{place.path} in {place.source}:{place.line}"
     if name == DAILY:
         where = f"made by {made}; change it there" if made else f"the usual one; set daily_usd in {file}"
         return f'budget "{name}" is {where}, or start with `lockpin up --daily-usd USD`'
@@ -67,6 +69,14 @@ def _place(config: Config, name: str) -> str:
         here = config.file or "a file that is found here"
         return f'budget "{name}" is from the configuration of a proxy, and not from {here}; change it there'
     return f'budget "{name}" is made by {made}; change it there, a running proxy applies it at once'
+
+
+def _places(config: Config) -> dict[str, Where]:
+    """Give where each budget is made, also those of included files."""
+    if config.file is None:
+        return {}
+    trees = [read(content(config.file), str(config.file)), *map(read_policy, config.include)]
+    return {name: place for tree in trees for name, place in budget_places(tree).items()}
 
 
 def one_form(name: str) -> str:

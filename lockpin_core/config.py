@@ -6,9 +6,7 @@ A key whose feature is not built is an error and never ignored, unless its value
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +15,9 @@ import platformdirs
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
+from lockpin_core.config_files import content
+from lockpin_core.config_include import read_policies
 from lockpin_core.config_pricing import read_pricing
-from lockpin_core.config_secrets import masked_keys
 from lockpin_core.config_values import (
     Reader,
     Section,
@@ -42,12 +41,10 @@ from lockpin_core.config_values import (
     zone,
 )
 from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, located, read
-from lockpin_core.errors import ConfigError
 from lockpin_core.money import Money
 
 FILE_NAME = "lockpin.yaml"
 DAILY_USD = Money(25 * 10**9)
-FILE_MAX_BYTES = 16 << 20
 _ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]%]+)(:(?P<port>[0-9]{1,5}))?")
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
@@ -70,7 +67,7 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
-_EMPTY = ("include", "allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc")  # of features that are not built
+_EMPTY = ("allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc")  # of features that are not built
 _UNBUILT = (
     *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
     *("loop", "retry"),
@@ -142,6 +139,7 @@ class Config:
     on_fault: str = "block"
     max_request_mb: int = 64
     drain_ms: int = 60_000
+    include: tuple[Path, ...] = ()  # gateway policy files whose prices and budgets are among those above
 
     def all_budgets(self) -> tuple[Budget, ...]:
         """Give every budget in force but the tasks' own: `budgets:`, and the one of `daily_usd` first."""
@@ -154,7 +152,7 @@ class Config:
 
     def files(self) -> tuple[Path, ...]:
         """Give every file that this was read from."""
-        return () if self.file is None else (self.file,)
+        return () if self.file is None else (self.file, *self.include)
 
 
 def usual_places() -> Places:
@@ -196,12 +194,15 @@ def parse(
     *,
     options: Mapping[str, str] | None = None,
     places: Places | None = None,
+    included: Mapping[Path, str] | None = None,
 ) -> Config:
-    """Read a configuration from a file's content; None: there is no file. Raises ConfigError."""
+    """Read a configuration from a file's content; None: there is no file. Raises ConfigError.
+
+    `included` are the contents of the files under `include:`; None: they are read now.
+    """
     tree = Table(Where(FILE_NAME, 1)) if words is None else read(words, str(file), _refuse_foreign)
-    return _config(
-        section(tree, _TOP, options=_options(options or {}), unbuilt=_UNBUILT), file, places or usual_places()
-    )
+    top = section(tree, _TOP, options=_options(options or {}), unbuilt=_UNBUILT)
+    return _config(top, file, places or usual_places(), included)
 
 
 def _refuse_foreign(keys: Sequence[str], where: Where) -> None:
@@ -220,40 +221,6 @@ def find_file(path: Path | None, *, env: Mapping[str, str], places: Places) -> P
     return next((file for file in usual if file.exists()), None)
 
 
-def content(file: Path) -> str:
-    """Read a file's text. Raises ConfigError.
-
-    Only of a plain file: it is read again while Lockpin runs, and a pipe gives its words once and then waits.
-    """
-    shown = masked_keys(str(file))
-    try:
-        raw = _plain_bytes(file)
-    except OSError as error:
-        words = f"cannot be read: {error.strerror}; the path of a YAML file is allowed"
-        raise ConfigError(f"{shown}: {words}") from error
-    if raw is None:
-        raise ConfigError(f"{shown}: is a pipe or a device; write the configuration to a file and name that")
-    if len(raw) > FILE_MAX_BYTES:
-        raise ConfigError(f"{shown}: is larger than {FILE_MAX_BYTES >> 20} MB; a YAML file of at most that is allowed")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise located(str(file), line, "is not UTF-8 text") from error
-
-
-def _plain_bytes(file: Path) -> bytes | None:
-    """Read a file up to one byte more than is allowed; None: it is no plain file. Never waits for a writer."""
-    found = file.stat()
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-        return None
-    # Whatever stands there by now: `O_NONBLOCK` opens a pipe at once.
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            return None
-        return opened.read(FILE_MAX_BYTES + 1)
-
-
 def _options(options: Mapping[str, str]) -> dict[str, Text]:
     names = option_names()
     for name in options:
@@ -264,8 +231,9 @@ def _options(options: Mapping[str, str]) -> dict[str, Text]:
     return {".".join(names[name]): Text(Where("option", None, name), value) for name, value in options.items()}
 
 
-def _config(top: Section, file: Path | None, places: Places) -> Config:
+def _config(top: Section, file: Path | None, places: Places, included: Mapping[Path, str] | None) -> Config:
     _check_not_built(top)
+    policies = read_policies(top.entries.get("include"), file, included)
     usual_usd: Money | None = DAILY_USD
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
     hold_for = top.section("hold_for", _SECTIONS["hold_for"])
@@ -277,10 +245,10 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
         timezone=timezone,
         daily_usd=top.get("daily_usd", optional(amount), usual_usd),
         task=_task(top.section("task", _SECTIONS["task"])),
-        pricing=top.get("pricing", read_pricing, {}),
+        pricing=read_pricing(top.entries.get("pricing"), *policies.pricing),
         models=top.get("models", keyed(keyed(text)), {}),
         subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
-        budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone),
+        budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone, policies.budgets),
         refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
         upstreams=top.get("upstreams", _upstreams, {}),
@@ -293,6 +261,7 @@ def _config(top: Section, file: Path | None, places: Places) -> Config:
         on_fault=top.get("on_fault", built(one_of("block", "allow"), "block"), "block"),
         max_request_mb=top.get("max_request_mb", whole(1, 4096), 64),
         drain_ms=top.get("drain", duration_ms, 60_000),
+        include=policies.files,
     )
 
 

@@ -51,17 +51,22 @@ def own_budget(limit: Money | None, alert_at: tuple[str, ...], timezone: str) ->
     return Budget(OWN, "task", window, limit=limit, enforce=True, alert_at=alert_at, own=True)
 
 
-def read_budgets(nodes: Sequence[Node], timezone: str) -> tuple[Budget, ...]:
-    """Read the list. Raises ConfigError where a name is taken, a limit is missing, or a kind is not built."""
+def read_budgets(nodes: Sequence[Node], timezone: str, included: Sequence[Node] = ()) -> tuple[Budget, ...]:
+    """Read the list. Raises ConfigError where a name is taken, a limit is missing, or a kind is not built.
+
+    `included` are those of other files, whose windows go by UTC where they name no zone.
+    """
     taken = {DAILY: "the budget of daily_usd", OWN: "every task's own budget"}
+    made: dict[str, Where] = {}
     budgets: list[Budget] = []
-    for node in nodes:
+    for node, clocks in [*((node, timezone) for node in nodes), *((node, "UTC") for node in included)]:
         keys = section(node, _KEYS, unbuilt=_UNBUILT)
-        budget = _budget(keys, timezone)
-        if budget.name in taken:
-            place = keys.entries["name"].where
-            raise place.error(f'is "{budget.name}", the name of {taken[budget.name]}; a name of its own is allowed')
-        taken[budget.name] = f"a budget on line {keys.where.line}"
+        budget = _budget(keys, clocks)
+        place = keys.entries["name"].where
+        first = made.setdefault(budget.name, place)
+        if budget.name in taken or first is not place:
+            whose = taken.get(budget.name) or f"a budget on {first.seen_from(place)}"
+            raise place.error(f'is "{budget.name}", the name of {whose}; a name of its own is allowed')
         budgets.append(budget)
     return tuple(budgets)
 

@@ -7,17 +7,32 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from lockpin_core.config_values import wrong
-from lockpin_core.config_yaml import Items, Node, Plain, Table, Text, located, plain
+from lockpin_core.config_yaml import Items, Node, Plain, Table, Text, Where, located, plain
 from lockpin_core.errors import ConfigError, PriceError
 
 
-def read_pricing(node: Node) -> Mapping[str, Plain]:
-    """Give the entries with their scalars as text. Raises ConfigError at the line of what is wrong."""
-    if isinstance(node, Text) and node.is_null:
+def read_pricing(*nodes: Node | None) -> Mapping[str, Plain]:
+    """Give the entries of one file or several with their scalars as text; None: a file has none.
+
+    Raises ConfigError at the line of what is wrong, and where a model has prices in two files.
+    """
+    found: dict[str, Plain] = {}
+    places: dict[str, Where] = {}
+    for node in nodes:
+        for model, entry in _models(node).items():
+            first = places.setdefault(model, entry.where)
+            if first is not entry.where:
+                raise entry.where.error(f"has prices on {first.seen_from(entry.where)} too; one of the two is allowed")
+            found[model] = _entry(entry)
+    return found
+
+
+def _models(node: Node | None) -> Mapping[str, Node]:
+    if node is None or (isinstance(node, Text) and node.is_null):
         return {}
     if not isinstance(node, Table):
         raise wrong(node, "a mapping of models is allowed")
-    return {model: _entry(entry) for model, entry in node.entries.items()}
+    return node.entries
 
 
 def _entry(node: Node) -> Plain:

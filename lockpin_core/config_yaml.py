@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -38,6 +38,10 @@ class Where:
         """Give the place one step deeper: a key, or "[0]"."""
         dot = "." if self.path and not step.startswith("[") else ""
         return Where(self.source, line, f"{self.path}{dot}{step}")
+
+    def seen_from(self, other: Where) -> str:
+        """Name the line, and the file where the other place is in another one."""
+        return f"line {self.line}" + ("" if self.source == other.source else f" of {self.source}")
 
     def error(self, fact: str) -> ConfigError:
         """Make the error of this place; `fact` goes on after the path."""
@@ -87,10 +91,11 @@ type Check = Callable[[Sequence[str], Where], None]
 """Told the keys at the top of a file and where they are; raises ConfigError where they are another program's."""
 
 
-def read(text: str, file: str, check: Check | None = None) -> Table:
+def read(text: str, file: str, check: Check | None = None, only: Collection[str] | None = None) -> Table:
     """Read a file's text. Raises ConfigError naming file, line and what is wrong.
 
-    Of a file that is none of ours no word is repeated: it may be a secret.
+    Of a file that is none of ours no word is repeated: it may be a secret. `only`: the keys at the top that are read,
+    whatever may stand under the others.
     """
     import yaml
 
@@ -109,7 +114,7 @@ def read(text: str, file: str, check: Check | None = None) -> Table:
         keys = [key.value for key, _ in root.value if isinstance(key, yaml.ScalarNode)]
         if keys and check is not None:
             check(keys, where)
-        return Table(where, _entries(root, where, {id(root)})) if root.tag in _DEFAULT_TAGS else _untagged(where)
+        return Table(where, _entries(root, where, {id(root)}, only)) if root.tag in _DEFAULT_TAGS else _untagged(where)
     if root is not None and not (isinstance(root, yaml.ScalarNode) and root.style is None and root.value in _NULLS):
         kind = "a text" if isinstance(root, yaml.ScalarNode) else "a list"
         raise where.error(f"is {kind}; a mapping of keys is allowed")
@@ -176,11 +181,15 @@ def _node(node: yaml.Node, where: Where, seen: set[int]) -> Node:
     return Table(where, _entries(node, where, seen))
 
 
-def _entries(node: yaml.MappingNode, where: Where, seen: set[int]) -> dict[str, Node]:
+def _entries(
+    node: yaml.MappingNode, where: Where, seen: set[int], only: Collection[str] | None = None
+) -> dict[str, Node]:
     import yaml
 
     entries: dict[str, Node] = {}
     for key, value in node.value:
+        if only is not None and key.value not in only:
+            continue
         if not isinstance(key, yaml.ScalarNode):
             raise where.at(_start(key), "a key").error("is a list or a mapping; a name is allowed")
         place = where.at(_start(key), key.value)

@@ -27,14 +27,14 @@ from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
 from lockpin_addons.layers import Policy, Tunnels
-from lockpin_addons.reload import LOOK_S, Reloader, Source
+from lockpin_addons.reload import LOOK_S, Reloader, Source, read_source
 from lockpin_addons.serve import LEDGER_AWAY, Health
 from lockpin_addons.tap import Tap
 from lockpin_addons.terms import InForce, Terms, make_terms
 from lockpin_addons.trip import Trip
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
-from lockpin_core.config import Config, content, find_file, option_names, parse, updates_dir, usual_places
+from lockpin_core.config import Config, find_file, option_names, updates_dir, usual_places
 from lockpin_core.errors import LockpinError
 from lockpin_core.ledger.place import mark
 from lockpin_core.ledger.protocol import Ledger
@@ -165,7 +165,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
         raise StartError(f"there is no option {unknown[0]}; allowed are {CONFIG_OPTION}, {_known_options()}")
     options.force(master.options)
     source = _source(master.options)
-    config = parse(source.words, source.file, options=source.options)
+    config = source.config()
     options.check(master.options, has_upstreams=bool(config.upstreams))
     quiet.install()
     guard.install()
@@ -178,7 +178,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
 def _source(told: Options) -> Source:
     named = Path(told.lockpin_config).expanduser() if told.lockpin_config else None
     file = find_file(named, env=os.environ, places=usual_places())
-    return Source(file, None if file is None else content(file), _set_options(told))
+    return read_source(file, _set_options(told))
 
 
 def _build(

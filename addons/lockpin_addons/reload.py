@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from lockpin_addons.banner import say
 from lockpin_addons.changes import changes, fixed_changes
 from lockpin_addons.guard import GuardError
 from lockpin_addons.terms import InForce, Terms, make_terms
-from lockpin_core.config import Config, content, find_file, parse, updates_dir, usual_places
+from lockpin_core.config import Config, find_file, parse, updates_dir, usual_places
+from lockpin_core.config_files import content
+from lockpin_core.config_include import included_files
 from lockpin_core.config_secrets import masked
 from lockpin_core.errors import ConfigError, LedgerError, LedgerUnavailable, LockpinError
 from lockpin_core.ledger.answers import answer_of, answer_within
@@ -33,6 +35,7 @@ DEFINE_BUDGETS = ("daily_usd", "task_budget_usd", "timezone")  # options on whic
 KEPT = "the old configuration stays in force"
 
 type Print = tuple[int, ...]  # what tells one state of a file from another
+type Prints = tuple[Print, ...]  # of the configuration's file, then of those that it includes
 type Check = Callable[[Config], None]
 
 
@@ -43,6 +46,12 @@ class Source:
     file: Path | None
     words: str | None  # the file's; None: there is no file
     options: Mapping[str, str]
+    included: Mapping[Path, str] = field(default_factory=dict)  # the words of the files that it includes
+
+    def config(self, options: Mapping[str, str] | None = None) -> Config:
+        """Read it, with other options where some are given. Raises ConfigError."""
+        told = self.options if options is None else options
+        return parse(self.words, self.file, options=told, included=self.included)
 
     @property
     def origin(self) -> str:
@@ -51,11 +60,30 @@ class Source:
         file = "the defaults" if self.file is None else str(self.file.absolute())
         return f"{file} with {', '.join(told)}" if told else file
 
-    @property
-    def is_blank(self) -> bool:
-        """Say whether nothing stands there but comments."""
-        lines = (self.words or "").splitlines()
-        return all(line.strip() in ("", "---", "...") or line.lstrip().startswith("#") for line in lines)
+    def blanks(self) -> set[Path | None]:
+        """List the files in which nothing stands but comments."""
+        blank: set[Path | None] = {file for file, words in self.included.items() if _is_blank(words)}
+        return blank | {self.file} if _is_blank(self.words or "") else blank
+
+
+def read_source(file: Path | None, options: Mapping[str, str]) -> Source:
+    """Read the file and those that it includes, in so far as they are there. Raises ConfigError."""
+    words = None if file is None else content(file)
+    included = {} if file is None or words is None else _contents(included_files(words, file))
+    return Source(file, words, options, included)
+
+
+def _contents(files: tuple[Path, ...]) -> dict[Path, str]:
+    """Read files; one that cannot be read is left to `parse`, which says where it is named."""
+    found: dict[Path, str] = {}
+    for file in files:
+        with contextlib.suppress(ConfigError, ValueError):
+            found[file] = content(file)
+    return found
+
+
+def _is_blank(words: str) -> bool:
+    return all(line.strip() in ("", "---", "...") or line.lstrip().startswith("#") for line in words.splitlines())
 
 
 class Reloader:
@@ -73,7 +101,8 @@ class Reloader:
         self._source = source  # of the terms in force
         self._options = source.options  # those that are wanted; the same, but while they are being applied
         self._check, self._take_back = check, take_back
-        self._handled = print_of(source.file)
+        self._include = tuple(source.included)  # as the file named them when it was looked at last
+        self._handled = prints_of(source.file, self._include)
         self._said = ""
         self._is_agreed = True  # the ledger is known to have the terms in force, and no others of ours
         self._one_at_a_time = asyncio.Lock()
@@ -86,9 +115,9 @@ class Reloader:
 
     async def _look_at_file(self) -> None:
         file = self._source.file or find_file(None, env=os.environ, places=usual_places())
-        if print_of(file) == self._handled:
+        if prints_of(file, self._include) == self._handled:
             return
-        seen = await _stable(file, STABLE_S)
+        seen = await _stable(file, self._include, STABLE_S)
         if seen == self._handled:
             return
         before, self._handled = self._handled, seen
@@ -100,14 +129,18 @@ class Reloader:
         except (LockpinError, GuardError) as error:
             self._report(f"the configuration was not reloaded: {error}; {KEPT}")
 
-    async def _apply_file(self, file: Path | None, seen: Print) -> None:
+    async def _apply_file(self, file: Path | None, seen: Prints) -> None:
         if file is None:
             return  # one that came and went, and never was in force
-        if not seen:
+        if not seen[0]:
             raise ConfigError(f"{file} is gone")
-        source = Source(file, await asyncio.to_thread(content, file), {})
-        is_emptied = source.is_blank and not self._source.is_blank
-        if (await _stable(file, LOOK_S) if is_emptied else print_of(file)) != seen:
+        words = await asyncio.to_thread(content, file)
+        self._include = await asyncio.to_thread(included_files, words, file)
+        self._handled = seen = (seen[0], *prints_of(None, self._include)[1:])
+        source = Source(file, words, {}, await asyncio.to_thread(_contents, self._include))
+        is_emptied = bool(source.blanks() - self._source.blanks())
+        now = await _stable(file, self._include, LOOK_S) if is_emptied else prints_of(file, self._include)
+        if now != seen:
             return  # somebody is writing it; the next look sees what
         async with self._one_at_a_time:
             await self._apply(replace(source, options=self._options))
@@ -121,7 +154,7 @@ class Reloader:
         """Take options that were set at run time: check now, apply soon. Raises ConfigError or GuardError."""
         if options == self._options:
             return
-        self._checked(parse(self._source.words, self._source.file, options=options))
+        self._checked(self._source.config(options))
         self._options = options
         task = asyncio.get_running_loop().create_task(self._apply_options(options))
         self._tasks.add(task)
@@ -158,7 +191,7 @@ class Reloader:
         self._said = ""
 
     def _terms(self, source: Source, old: Terms) -> Terms:
-        config = self._checked(parse(source.words, source.file, options=source.options))
+        config = self._checked(source.config())
         prices = old.prices
         if (config.pricing, config.models) != (old.config.pricing, old.config.models):
             prices = PriceTable.load(shipped_dir(), config.pricing, config.models, updates_dir())
@@ -198,17 +231,22 @@ def print_of(file: Path | None) -> Print:
         return ()
     try:
         found = file.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path has a NUL in it
         return ()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-async def _stable(file: Path | None, for_s: float) -> Print:
-    """Wait until a file has been the same for a time."""
-    seen = print_of(file)
+def prints_of(file: Path | None, include: Sequence[Path]) -> Prints:
+    """Take those of a configuration's file and of the files that it includes."""
+    return print_of(file), *map(print_of, include)
+
+
+async def _stable(file: Path | None, include: Sequence[Path], for_s: float) -> Prints:
+    """Wait until the files have been the same for a time."""
+    seen = prints_of(file, include)
     while True:
         await asyncio.sleep(for_s)
-        again = print_of(file)
+        again = prints_of(file, include)
         if again == seen:
             return seen
         seen = again

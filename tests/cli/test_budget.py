@@ -300,6 +300,17 @@ def test_one_of_the_configuration_is_changed_there_and_the_line_is_said(lockpin,
     )
 
 
+def test_one_of_an_included_file_is_changed_there(lockpin, home, ledger):
+    gateway = home.config("pricing: {}\nbudgets:\n- {name: a, scope: machine, window: day, limitUSD: 2}\n", "g.yaml")
+    file = home.config("include: [g.yaml]\n")
+
+    done = lockpin("budget", "set", "a", "--limit-usd", "3", "--config", str(file))
+
+    assert done.stderr == (
+        f'lockpin: budget "a" is made by budgets[0] in {gateway}:3; change it there, a running proxy applies it at once\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -347,7 +347,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "loop: {repeats: 3}",
         "retry: {attempts: 3}",
         "retry: {base: 1s}",
-        "include: [gateway.yaml]",
         "allow_hosts: [example.com]",
         "alerts: ['mailto://me']",
         "fallbacks: {a: [b]}",
@@ -468,5 +467,5 @@ def test_key_of_a_feature_that_is_not_built_is_not_told_as_allowed(refuse):
     told = refuse("mode: solo\nzzz: 5")
 
     allowed = told.partition("allowed are ")[2].split(", ")
-    assert {"daily_usd", "task", "budgets", "upstreams"} <= set(allowed)
-    assert not {"alerts", "fallbacks", "breaker", "include", "oidc"} & set(allowed)
+    assert {"daily_usd", "task", "budgets", "upstreams", "include"} <= set(allowed)
+    assert not {"alerts", "fallbacks", "breaker", "oidc"} & set(allowed)

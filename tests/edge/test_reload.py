@@ -297,6 +297,91 @@ def test_a_file_that_says_the_same_is_told_to_the_ledger_all_the_same(tmp_path):
     asyncio.run(run())
 
 
+GATEWAY = "budgets: [{{name: {name}, scope: machine, window: day, limitUSD: {limit}}}]\n"
+
+
+async def looked(made: Reloader, ledger: SlowLedger, told: int) -> None:
+    """Let it look until the ledger was told so often, and agree to the last."""
+    look = asyncio.create_task(made.look())
+    (await asked(ledger, told)).set_result(None)
+    await look
+
+
+def limits(in_force: InForce) -> dict[str, str]:
+    return {budget.name: budget.limit.exact() for budget in in_force.terms.config.budgets}
+
+
+def test_a_change_of_an_included_file_is_applied_and_so_is_one_of_which_files_there_are(tmp_path):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path, wait_s=9)
+        main, one, two = (tmp_path / name for name in ("lockpin.yaml", "one.yaml", "two.yaml"))
+        one.write_text(GATEWAY.format(name="a", limit=1))
+        main.write_text("daily_usd: 2\ninclude: [one.yaml]\n")
+        await looked(made, ledger, 1)
+        assert limits(in_force) == {"a": "1"}
+
+        one.write_text(GATEWAY.format(name="a", limit=300))
+        await looked(made, ledger, 2)
+        assert limits(in_force) == {"a": "300"}
+
+        two.write_text(GATEWAY.format(name="b", limit=7))
+        main.write_text("daily_usd: 2\ninclude: [two.yaml]\n")
+        await looked(made, ledger, 3)
+        assert limits(in_force) == {"b": "7"}
+
+        one.write_text(GATEWAY.format(name="a", limit=5))  # nobody includes it any more
+        await made.look()
+        assert len(ledger.asked) == 3
+
+    asyncio.run(run())
+
+
+def test_an_included_file_that_is_bad_or_gone_is_said_and_taken_when_it_is_good_again(tmp_path, capsys):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path, wait_s=9)
+        main, one = tmp_path / "lockpin.yaml", tmp_path / "one.yaml"
+        main.write_text("daily_usd: 2\ninclude: [one.yaml]\n")
+        await made.look()
+        one.write_text(GATEWAY.format(name="a", limit=-1))
+        await made.look()
+        assert ledger.asked == []
+
+        one.write_text(GATEWAY.format(name="a", limit=1))
+        await looked(made, ledger, 1)
+        assert limits(in_force) == {"a": "1"}
+        one.unlink()
+        await made.look()
+        one.write_text("")
+        await made.look()
+        assert limits(in_force) == {"a": "1"}
+
+    asyncio.run(run())
+    missing, bad, good, gone, emptied = capsys.readouterr().out.splitlines()
+    begins, ends = "lockpin: the configuration was not reloaded: ", "; the old configuration stays in force"
+    assert f"{begins}{tmp_path}/lockpin.yaml:2: include[0] names a file that cannot be taken: " in missing
+    assert f'{begins}{tmp_path}/one.yaml:1: budgets[0].limitUSD is "-1"; a positive amount is allowed{ends}' == bad
+    assert good.startswith("lockpin: configuration reloaded: budget a added")
+    assert "include[0] names a file that cannot be taken: " in gone
+    assert f"{begins}{tmp_path}/one.yaml:1: the file has neither pricing nor budgets; " in emptied
+
+
+def test_options_that_are_set_go_with_the_included_files_that_are_in_force(tmp_path):
+    async def run() -> None:
+        made, ledger, in_force = reloader(tmp_path, wait_s=9)
+        (tmp_path / "one.yaml").write_text(GATEWAY.format(name="a", limit=1))
+        (tmp_path / "lockpin.yaml").write_text("daily_usd: 2\ninclude: [one.yaml]\n")
+        await looked(made, ledger, 1)
+        (tmp_path / "one.yaml").write_text(GATEWAY.format(name="a", limit=-1))
+
+        made.set_options({"daily_usd": "1000"})
+        (await asked(ledger, 2)).set_result(None)
+        await asyncio.sleep(0.05)
+
+        assert (daily(in_force), limits(in_force)) == ("1000", {"a": "1"})
+
+    asyncio.run(run())
+
+
 def test_calls_wait_for_a_change_for_a_moment_only():
     async def run() -> None:
         in_force, never = InForce("old"), asyncio.Event()
@@ -445,6 +530,22 @@ def test_a_bad_file_is_one_line_and_the_old_one_stays_until_it_is_good_again(rig
     rig.reloaded("daily_usd", "$1")
     assert rig.ask().status == 402
     assert rig.proxy.printed().count("was not reloaded") == 1
+
+
+def test_an_included_file_is_in_force_from_the_start_and_followed(tmp_path):
+    home = processes.make_home(tmp_path)
+    gateway = home / "gateway.yaml"
+    with processes.origin(tmp_path) as origin:
+        config = CONFIG.format(origin=origin.url, daily=1000, price=DOLLAR, more="include: [gateway.yaml]")
+        gateway.write_text(GATEWAY.format(name="theirs", limit=2).replace("}]", ", action: enforce}]"))
+        with processes.proxy(tmp_path, config, home=home) as proxy:
+            told = {"model": "dear", "max_tokens": 3, "messages": [sdks.MESSAGE]}
+            refused = client.call(proxy, PATH, told)
+            assert (needed(refused), refused.json["lockpin"]["limit"]) == ((2, 3), "theirs")
+            gateway.write_text(gateway.read_text().replace("limitUSD: 2", "limitUSD: 20"))
+            until(lambda: "budget theirs: limit_usd $2 → $20" in proxy.printed())
+
+            assert client.call(proxy, PATH, told).status == 200
 
 
 def test_a_file_that_is_deleted_is_said_once_and_changes_nothing(rig):
