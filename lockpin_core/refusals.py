@@ -163,6 +163,8 @@ def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
     }
     if standing.limit is not None:
         figures["limit_usd"] = standing.limit.decimal()
+    if standing.limit_tokens is not None:
+        figures["limit_tokens"] = standing.limit_tokens
     if standing.span.end is not None:
         figures["resets_at"] = stamp(standing.span.end)
     return figures

@@ -101,14 +101,15 @@ def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
 
 
 def _budget_line(standing: Standing) -> str | None:
-    step = _step_passed(standing)
-    if standing.budget.own or step is None:
+    """Name a budget past an alert step, or one that only warns and is used up."""
+    used, budget = _used(standing), standing.budget
+    is_told = _step_passed(standing) is not None or (used >= 1 and not budget.enforce)
+    if budget.own or not is_told:
         return None
-    used = _used(standing)
-    name = "".join(char for char in standing.budget.name if "!" <= char <= "~" and char not in ";,")
+    name = "".join(char for char in budget.name if "!" <= char <= "~" and char not in ";,")
     state = "exceeded" if used >= 1 else "alert"
     reset = f"; reset={stamp(standing.span.end)}" if standing.span.end is not None else ""
-    return f"{name}; scope={standing.budget.scope}; used={int(used * 100)}%; state={state}{reset}"
+    return f"{name}; scope={budget.scope}; used={int(used * 100)}%; state={state}{reset}"
 
 
 def _step_passed(standing: Standing) -> str | None:

@@ -44,6 +44,19 @@ def test_codex_gets_a_response_that_failed_and_is_not_tried_again():
     assert found["lockpin"] == OBJECT
 
 
+@pytest.mark.parametrize("setting", ["auto", "lockpin", "provider"])
+@pytest.mark.parametrize("wire", ["openai_responses", "openai_chat"])
+def test_h04_a_refusal_is_no_failure_of_the_provider_to_codex_and_has_a_code_of_its_own(setting, wire):
+    reply, body = made(wire, setting, CODEX)
+
+    data = body if reply.status != 200 else body.strip().partition("data: ")[2]
+    found = json.loads(data)
+    error = found.get("error") or found["response"]["error"]
+    assert reply.status not in (500, 502, 503, 504)
+    assert error["code"] in ("budget_exceeded", "invalid_prompt", "insufficient_quota")
+    assert (found["lockpin"]["code"], reply.headers["x-should-retry"]) == ("budget_exceeded", "false")
+
+
 def test_codex_gets_a_402_where_it_is_told_so_and_on_other_formats():
     assert made("openai_responses", "lockpin", CODEX)[0].status == 402
     assert made("openai_chat", "auto", CODEX)[0].status == 402

@@ -242,6 +242,7 @@ def test_a_token_limit_is_named_in_tokens():
         "in_flight_tokens": 50,
         "needed_tokens": 1500,
         "remaining_tokens": 50,
+        "limit_tokens": 1000,
     }
     assert "budget_usd" not in found.detail
 

@@ -1,0 +1,73 @@
+"""What replies say of budgets: one line for each that is past an alert step, or that only warns and is used up."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from lockpin_addons.notices import warning_headers
+
+from lockpin_core.budgets import Budget, Standing
+from lockpin_core.money import Money
+from lockpin_core.windows import LIFETIME, Window, WindowSpan
+
+DAY = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
+DEV = Budget("dev-daily", "machine", Window("day"), limit=Money.parse("25"), enforce=True, alert_at=("0.5", "0.8"))
+
+
+def standing(budget: Budget, spent: str = "0", held: str = "0", tokens: int = 0, span: WindowSpan = DAY) -> Standing:
+    amounts = (Money.parse(spent), Money.parse(held), tokens, 0)
+    return Standing("a", budget, "box", span, *amounts, budget.limit, budget.limit_tokens)
+
+
+def told(*standings: Standing) -> str | None:
+    return warning_headers(standings).get("X-Lockpin-Budget")
+
+
+@pytest.mark.parametrize(
+    ("spent", "held", "line"),
+    [
+        ("12.4999", "12.5", None),  # held money is no spent money
+        ("12.5", "0", "dev-daily; scope=machine; used=50%; state=alert; reset=2026-10-22T00:00:00Z"),
+        ("20.9975", "0", "dev-daily; scope=machine; used=83%; state=alert; reset=2026-10-22T00:00:00Z"),
+        ("24.9999", "0", "dev-daily; scope=machine; used=99%; state=alert; reset=2026-10-22T00:00:00Z"),
+        ("25", "0", "dev-daily; scope=machine; used=100%; state=exceeded; reset=2026-10-22T00:00:00Z"),
+        ("31", "0", "dev-daily; scope=machine; used=124%; state=exceeded; reset=2026-10-22T00:00:00Z"),
+    ],
+)
+def test_a_budget_past_a_step_is_told_with_what_is_spent_alone(spent, held, line):
+    assert told(standing(DEV, spent, held)) == line
+
+
+def test_tokens_are_used_as_dollars_are():
+    tokens = replace(DEV, limit=None, limit_tokens=1000)
+
+    line = told(standing(tokens, tokens=834))
+
+    assert line == "dev-daily; scope=machine; used=83%; state=alert; reset=2026-10-22T00:00:00Z"
+
+
+def test_a_warning_budget_that_is_used_up_is_told_also_without_steps():
+    silent = replace(DEV, enforce=False, alert_at=())
+
+    assert told(standing(silent, "24.99")) is None
+    assert told(standing(silent, "25")) == (
+        "dev-daily; scope=machine; used=100%; state=exceeded; reset=2026-10-22T00:00:00Z"
+    )
+    assert told(standing(replace(silent, enforce=True), "25")) is None  # its next call is refused, and says so
+
+
+def test_each_budget_has_its_line_and_one_that_nothing_resets_has_no_time():
+    ever = replace(DEV, name="ever, and; a day", window=Window("lifetime"), limit=Money.parse("10"))
+
+    line = told(standing(DEV, "13"), standing(ever, "9", span=LIFETIME), standing(replace(DEV, name="fresh")))
+
+    assert line == (
+        "dev-daily; scope=machine; used=52%; state=alert; reset=2026-10-22T00:00:00Z, "
+        "everandaday; scope=machine; used=90%; state=alert"
+    )
+
+
+def test_a_tasks_own_budget_has_a_header_of_its_own():
+    own = replace(DEV, name="task", scope="task", own=True, alert_at=("0.75", "0.95"), limit=Money.parse("10"))
+
+    assert warning_headers([standing(own, "9.6")]) == {"X-Lockpin-Task-Warning": "95"}
