@@ -25,7 +25,7 @@ from lockpin_core.budgets import Budget, Standing, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
-from lockpin_core.config_warnings import never_matches
+from lockpin_core.config_budget_warnings import doubts
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
@@ -171,10 +171,10 @@ def set_budget(
 
 
 def _put(config: Config, budget: Budget) -> None:
-    why = never_matches(budget, price_table(config)) if budget.models or budget.providers else None
+    found = doubts(budget, price_table(config)) if budget.models or budget.providers else []
     was = open_admin(config).budget_set(budget, who=whoami())
     print(plain(f"{_changed(budget, was)}{_already(config, budget)}"))
-    if why is not None:
+    for why in found:
         say(f'warning: budget "{budget.name}" {why}')
     warn_beside(config.ledger)
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 
 from lockpin_core.addresses import canonical_path
-from lockpin_core.budgets import Budget
 from lockpin_core.config import Config
+from lockpin_core.config_budget_warnings import budget_warnings
 from lockpin_core.config_secrets import masked
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.providers import Providers
@@ -25,10 +25,9 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
     found = [
         *_unpriced(config, table, at),
         *_without_hosts(config, table),
-        *(f'budget "{budget.name}" {why}' for budget in config.budgets if (why := never_matches(budget, table))),
+        *budget_warnings(config, table, at=at),
         *_uncapped_nowhere(config.allow_uncapped, providers),
         *_sent_nowhere(config.upstreams, providers),
-        *_toothless(config),
     ]
     return [masked(line) for line in found]
 
@@ -51,31 +50,6 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
     for provider in config.models:
         if provider not in table.shipped:
             yield f'models: no provider is called "{provider}"; there are {", ".join(sorted(table.shipped))}'
-
-
-def never_matches(budget: Budget, table: PriceTable) -> str | None:
-    """Say why no call can be charged to a budget; None: some can."""
-    unknown = [glob for glob in budget.providers if not any(fnmatchcase(name, glob) for name in table.shipped)]
-    if budget.providers and len(unknown) == len(budget.providers):
-        return f"can never match: no provider is called {', '.join(unknown)}"
-    names = table.names()
-    if budget.models and not any(_counts(budget, provider, name) for provider, name in names):
-        return f"can never match: no priced model is called {', '.join(budget.models)}"
-    return None
-
-
-def _counts(budget: Budget, provider: str, name: str) -> bool:
-    """Say whether a model may be charged to the budget; a user's entry is for any provider and may itself be a glob."""
-    fits = not (provider and budget.providers) or any(fnmatchcase(provider, glob) for glob in budget.providers)
-    return fits and any(fnmatchcase(name, glob) or fnmatchcase(glob, name) for glob in budget.models)
-
-
-def _toothless(config: Config) -> Iterator[str]:
-    for budget in config.budgets:
-        if not budget.enforce:
-            yield f'budget "{budget.name}" only warns and never blocks; action: enforce blocks'
-    if config.task.budget_usd is None and not any(budget.enforce for budget in config.all_budgets()):
-        yield "no limit is enforced: every call is recorded, none is refused for its cost"
 
 
 def _missing(model: Model) -> list[Unit]:

@@ -341,11 +341,11 @@ def test_without_any_file_the_one_that_would_be_found_is_named(lockpin, home, le
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--providers", "nope"], "no provider is called nope"),
-        (["--providers", "nope,none-*"], "no provider is called nope, none-*"),
-        (["--models", "gtp-5*"], "no priced model is called gtp-5*"),
-        (["--models", "claude-*", "--providers", "openai"], "no priced model is called claude-*"),
-        (["--providers", "openai,nope"], None),
+        (["--providers", "nope"], "can never match: no provider is called nope"),
+        (["--providers", "nope,none-*"], "can never match: no provider is called nope, none-*"),
+        (["--models", "gtp-5*"], "can never match: no priced model is called gtp-5*"),
+        (["--models", "claude-*", "--providers", "openai"], "can never match: no priced model is called claude-*"),
+        (["--providers", "openai,nope"], 'names the provider "nope", which nobody is: that part of it counts nothing'),
         (["--models", "gpt-5*"], None),
         (["--models", "mine"], None),
     ],
@@ -356,7 +356,7 @@ def test_set_says_what_can_never_match(lockpin, home, ledger, flags, why):
     done = lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2", *flags)
 
     assert done.returncode == 0
-    assert done.stderr == ("" if why is None else f'lockpin: warning: budget "sprint" can never match: {why}\n')
+    assert done.stderr == ("" if why is None else f'lockpin: warning: budget "sprint" {why}\n')
 
 
 def test_each_tasks_own_is_made_by_task_new(lockpin, home):

@@ -182,3 +182,61 @@ def test_uncapped_glob_that_can_never_match_is_named(warn, glob):
     (line,) = warn(replace(PLAIN, allow_uncapped=(glob,)))
 
     assert line.startswith(f'allow_uncapped: "{glob}" can never match: {glob.split("/")[0]} is no provider\'s host')
+
+
+KNOWN = {"m": {"input": "10", "output": "50", "context_tokens": "200000", "max_output_tokens": "64000"}}
+
+
+def test_filter_of_which_a_part_can_never_match_is_named(warn):
+    budget = replace(BUDGET, models=("acme-*", "acme-lorge-1"), providers=("acme", "acne"))
+
+    provider, model = warn(replace(PLAIN, budgets=(budget,)))
+
+    assert provider == 'budget "b" names the provider "acne", which nobody is: that part of it counts nothing'
+    assert model == (
+        'budget "b" names the model "acme-lorge-1", which has no price: that part of it counts nothing; '
+        "did you mean acme-large-1?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        # A full window of 200,000 tokens at $10 a million is $2, 32,000 of output at $50 are $1.60.
+        ({"limit": "3.6"}, None),
+        ({"limit": "3.59"}, "$3.59, and one call of m can take $3.60"),
+        ({"limit": None, "limit_tokens": 232_000}, None),
+        ({"limit": None, "limit_tokens": 231_999}, "231,999 tokens, and one call of m can take 232,000"),
+        ({"limit": "9", "limit_tokens": 5}, "5 tokens, and one call of m can take 232,000"),
+        ({"limit": "1", "enforce": False}, None),
+    ],
+)
+def test_limit_below_the_worst_case_of_one_call_is_named(warn, limits, told):
+    limit = limits["limit"]
+    budget = replace(
+        BUDGET, models=("m",), enforce=limits.get("enforce", True), limit_tokens=limits.get("limit_tokens"),
+        limit=None if limit is None else Money.parse(limit),
+    )  # fmt: skip
+
+    lines = [line for line in warn(replace(PLAIN, pricing=KNOWN, budgets=(budget,))) if "only warns" not in line]
+
+    expected = [f'budget "b" has a limit of {told}: large calls never fit'] if told else []
+    assert lines == expected
+
+
+def test_names_that_look_the_same_and_budgets_that_count_the_same_are_named(warn):
+    budgets = (
+        replace(BUDGET, name="Dev-Daily", models=("acme-*",)), replace(BUDGET, name="dev daily"),
+        replace(BUDGET, name="again", limit=Money.parse("2")), replace(BUDGET, name="week", window=Window("week")),
+    )  # fmt: skip
+
+    assert warn(replace(PLAIN, daily_usd=None, budgets=budgets)) == [
+        'budget "dev daily" and budget "Dev-Daily" have names that look the same',
+        'budget "again" counts just what budget "dev daily" does; the smaller limit decides',
+    ]
+
+
+def test_budget_that_counts_what_daily_usd_does_is_named(warn):
+    (line,) = warn(replace(PLAIN, budgets=(BUDGET,)))
+
+    assert line == 'budget "b" counts just what budget "daily" does; the smaller limit decides'
