@@ -4,53 +4,39 @@ from __future__ import annotations
 
 import shlex
 import socket
-from collections.abc import Sequence
-from datetime import datetime
-from decimal import Decimal
 from typing import Annotated
 
 import typer
 
 from lockpin_cli import completion
-from lockpin_cli.changes import open_admin, stranger, task_name, whoami
+from lockpin_cli.budget_status import KeyOption, status
+from lockpin_cli.changes import open_admin, task_name, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
-from lockpin_cli.inputs import amount, load_config, load_to_read, price_table
+from lockpin_cli.inputs import amount, load_config, price_table
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
-from lockpin_cli.presence import is_there, need
-from lockpin_cli.rules import Known, account, account_key, known, one_form, refuse_configured
+from lockpin_cli.output import plain, say
+from lockpin_cli.presence import need
+from lockpin_cli.rules import Known, account, known, one_form, refuse_configured
 from lockpin_cli.task import told
-from lockpin_core.budgets import Budget, Standing, account_id
-from lockpin_core.call import Payers
+from lockpin_core.budgets import Budget, Standing
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.config_budget_warnings import doubts
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.money import ZERO, Money
-from lockpin_core.readers.figures import said, table
+from lockpin_core.money import Money
+from lockpin_core.readers.figures import said
 from lockpin_core.readers.rulebook import line, rhythm, written
-from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
-from lockpin_core.windows import Window, kind_text, named, period_text, shown, span_at
+from lockpin_core.readers.statement import key_of
+from lockpin_core.windows import Window, kind_text, named, period_text, shown
 
 app = new_app("Show, set, raise and reset limits.\n\nExample: lockpin budget status")
-
-_COLUMNS = (
-    *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("ACTION", spare=1)),
-    *(Column("SPENT", right=True), Column("HELD", right=True), Column("LIMIT", right=True)),
-    *(Column("USED", right=True, spare=2), Column("RESETS", spare=4)),
-)
+app.command()(status)
 
 _SHOWN = 3  # raised accounts that an answer names
 
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SCOPE:SUBJECT", help="One account: task:fix-login, or machine:annas-laptop by its host name."
-    ),
-]
 AnyArgument = Annotated[
     str,
     typer.Argument(
@@ -67,45 +53,6 @@ AccountArgument = Annotated[
         autocompletion=completion.budgets_and_tasks,
     ),
 ]
-
-
-@app.command()
-def status(
-    context: typer.Context,
-    budget: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this budget.", autocompletion=completion.budgets)
-    ] = None,
-    key: KeyOption = None,
-    form: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    ledger: LedgerOption = None,
-) -> None:
-    """Show what is spent and held of each limit. USED goes by spent alone.
-
-    Example: lockpin budget status --key task:fix-login --output json
-    """
-    loaded = load_to_read(context, config)
-    wanted = None if key is None else ":".join(account_key(key))
-    there = known(loaded)
-    if budget is not None and budget not in there.book.names():
-        raise CommandError(f'no budget "{budget}"; there are {", ".join(there.book.names())}')
-    found = [
-        standing
-        for standing in _standings(loaded, there.book.rules, utc_now())
-        if budget in (None, standing.budget.name) and wanted in (None, key_of(standing))
-    ]
-    for note in there.book.notes.values():
-        say(note)
-    unknown = stranger(loaded, *account_key(key)) if key is not None and not found else None
-    if unknown is not None:
-        say(unknown)
-    view = View(
-        _COLUMNS, _cells(found), statement(found), FIELDS, tones=list(map(_tone, found)),
-        empty="nothing is spent or held",
-    )  # fmt: skip
-    show(view, form)
-    if unknown is not None:
-        raise typer.Exit(1)
 
 
 @app.command("set")
@@ -273,14 +220,6 @@ def reset(
         say(note)
 
 
-def _tone(standing: Standing) -> str:
-    """Colour an account: red at its limit, yellow from its lowest alert step on."""
-    share = used(standing)
-    if share is None or share < min(map(Decimal, standing.budget.alert_at), default=Decimal(1)):
-        return ""
-    return "red" if share >= 1 else "yellow"
-
-
 def _refuse_two(there: Known, name: str) -> None:
     """Refuse a name that is a budget and a task: nothing says which of the two is meant."""
     found = there.book.find(name)
@@ -357,11 +296,8 @@ def _already(config: Config, budget: Budget) -> str:
 
 def _stands(config: Config, budget: Budget, subject: str) -> Standing:
     """Show one account as it stands, whether or not it was ever used."""
-    payers = Payers(subject, subject)  # its scope takes the one that counts
-    rules = Rules((), budget) if budget.own else Rules((budget,), config.task_default())
     with LedgerReader(config.ledger) as reader:
-        found = reader.standings(rules, payers, now=utc_now())
-    return next(standing for standing in found if standing.budget.name == budget.name)
+        return reader.standing(budget, subject, now=utc_now())
 
 
 def _limit(standing: Standing) -> str:
@@ -383,65 +319,3 @@ def _closed(config: Config, budget: Budget, subject: str) -> str:
         return ""
     again = f"`lockpin task new {shlex.quote(subject)} --budget USD` opens it again"
     return f"; the task is closed, so its calls are refused all the same; {again}"
-
-
-def _standings(config: Config, rules: Rules, now: datetime) -> list[Standing]:
-    """Give every account with something spent or held, this machine's and tasks with a limit also at zero."""
-    if not is_there(config.ledger):
-        return [_untouched(budget, now) for budget in rules.budgets if budget.scope == "machine"]
-    with LedgerReader(config.ledger) as reader:
-        found = {standing.account: standing for standing in reader.standings(rules, now=now)}
-        for standing in _also_at_zero(rules, reader, config.task.default, now):
-            found.setdefault(standing.account, standing)
-    order = {budget.name: place for place, budget in enumerate((*rules.budgets, rules.task_default))}
-    return sorted(found.values(), key=lambda standing: (order[standing.budget.name], standing.subject))
-
-
-def _also_at_zero(rules: Rules, reader: LedgerReader, default_task: str, now: datetime) -> list[Standing]:
-    machine = socket.gethostname()
-    found = reader.standings(rules, Payers(default_task, machine), now=now)
-    zero = [standing for standing in found if standing.budget.scope == "machine"]
-    for task, terms in reader.task_terms().items():
-        if terms.limit_nano is not None and not terms.closed:
-            zero += [s for s in reader.standings(rules, Payers(task, machine), now=now) if s.budget.own]
-    return zero
-
-
-def _untouched(budget: Budget, now: datetime) -> Standing:
-    span, subject = span_at(budget.window, now), socket.gethostname()
-    account = account_id(budget, subject, span)
-    return Standing(account, budget, subject, span, ZERO, ZERO, 0, 0, budget.limit, budget.limit_tokens)
-
-
-def _cells(standings: Sequence[Standing]) -> list[list[str]]:
-    spent, held, limits = table(
-        ([standing.spent for standing in standings], True),
-        ([standing.held for standing in standings], True),
-        ([standing.limit for standing in standings], False),
-    )
-    return [
-        [
-            standing.budget.name, key_of(standing), rhythm(standing.budget.window), _action(standing),
-            *_amounts(standing, amounts), _percent(standing),
-            "-" if standing.span.end is None else stamp(standing.span.end),
-        ]
-        for standing, *amounts in zip(standings, spent, held, limits, strict=True)
-    ]  # fmt: skip
-
-
-def _action(standing: Standing) -> str:
-    is_limited = standing.limit is not None or standing.limit_tokens is not None
-    return action_of(standing) if is_limited else "-"
-
-
-def _amounts(standing: Standing, dollars: Sequence[str]) -> list[str]:
-    """Write spent, held and limit; tokens beside the dollars where they are limited too."""
-    if standing.limit_tokens is None:
-        return list(dollars)
-    tokens = (standing.spent_tokens, standing.held_tokens, standing.limit_tokens)
-    return [f"{amount} / {count:,} tok" for amount, count in zip(dollars, tokens, strict=True)]
-
-
-def _percent(standing: Standing) -> str:
-    share = used(standing)
-    return "-" if share is None else f"{int(share * 100)}%"

@@ -25,11 +25,14 @@ def fit(view: View, room: int) -> Layout:
     """Lay a view out in so many cells of a terminal.
 
     Texts and titles fold at their spaces first. Then the columns that are most to spare are left out, then names fold
-    inside, where that is enough. No amount, name or id is cut: what is too wide even so stays too wide.
+    inside, where that is enough; in a view that `folds` the other way round. No amount, name or id is cut: what is
+    too wide even so stays too wide.
     """
     every = _by_column(view)
     least = [_least(cells, whole=c.right or c.whole) for c, cells in zip(view.columns, every, strict=True)]
     kept = list(range(len(view.columns)))
+    if view.folds and _total(least) > room:
+        least = [_least_folded(view, place, width) for place, width in enumerate(least)]
     while _total([least[place] for place in kept]) > room:
         spare = max(kept, key=lambda place: (view.columns[place].spare, place))
         if not view.columns[spare].spare:
@@ -51,9 +54,13 @@ def is_whole(view: View, room: int) -> bool:
 
 def _folded(view: View, kept: Sequence[int], least: list[int], room: int) -> list[int]:
     """Give the least widths where names fold inside; as they were where that is not enough."""
-    rigid = [column.right or column.whole for column in view.columns]
-    folded = [width if fixed else min(width, _NAME) for width, fixed in zip(least, rigid, strict=True)]
+    folded = [_least_folded(view, place, width) for place, width in enumerate(least)]
     return folded if _total([folded[place] for place in kept]) <= room else least
+
+
+def _least_folded(view: View, place: int, width: int) -> int:
+    column = view.columns[place]
+    return width if column.right or column.whole else min(width, _NAME)
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:

@@ -58,6 +58,7 @@ class View:
     foot: Sequence[str] = ()  # cells of a last line that adds up
     notes: Sequence[str] = ()  # sentences below the table
     empty: str = "nothing yet"  # what to say where there are no rows
+    folds: bool = False  # on a narrow terminal names fold inside before a column is left out
     tones: Sequence[str] = ()  # of the rows, in rich's words, for terminals with colours: "red", "yellow" or ""
 
 

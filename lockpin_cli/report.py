@@ -40,6 +40,8 @@ class Group(enum.StrEnum):
     CLIENT = "client"
     USER = "user"
     TEAM = "team"
+    GROUP = "group"
+    RING = "ring"
     KEY = "key"
     TAG = "tag"
 

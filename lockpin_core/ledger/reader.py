@@ -206,6 +206,18 @@ class LedgerReader:
             balances, now = self._balances(now)
             return standings_at(balances, Tasks(self._connection), rules, payers, now)
 
+    def standing(self, budget: Budget, subject: str, *, now: datetime) -> Standing:
+        """Show one account of the current window, whether or not it was ever used."""
+        from lockpin_core.ledger.accounts import own_budget, seat_of
+        from lockpin_core.ledger.tasks import Tasks
+
+        with self._snapshot():
+            balances, now = self._balances(now)
+            task = Tasks(self._connection).get(subject) if budget.own else None
+            limits = budget if task is None else own_budget(budget, task.terms)
+            (standing,) = balances.peek((seat_of(limits, subject, now, balances.spans),))
+            return standing
+
     def _balances(self, now: datetime) -> tuple[Balances, datetime]:
         """Give the accounts at an instant, or at the last row's, which may be later; and that instant."""
         from lockpin_core.ledger.balances import Balances

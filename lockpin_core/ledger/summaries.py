@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from lockpin_core.money import Money
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-GROUPS = ("task", "day", "model", "provider", "project", "client", "user", "team", "key", "tag")
+GROUPS = ("task", "day", "model", "provider", "project", "client", "user", "team", "group", "ring", "key", "tag")
 _SLOT_S = SLOT_US // 10**6
 _FIRST, _LAST = -(2**62), 2**62
 _NO_EDGE = (_LAST, _LAST)
@@ -122,7 +122,7 @@ class _Parts:
 def totals(
     connection: sqlite3.Connection, by: str, period: Period, *, zone: str = "UTC", limit: int = -1
 ) -> list[Total]:
-    """Add up by one of GROUPS, dearest first; a call with two tags counts for each.
+    """Add up by one of GROUPS, dearest first; a call with two tags counts for each, and so does one of two groups.
 
     Days are those of `zone`. A zone whose clocks stood apart by no whole quarter hour, as before about 1970, has its
     days begin up to a quarter hour off. `limit` -1: all keys. Raises CommandError for another group.
@@ -133,14 +133,15 @@ def totals(
         from zoneinfo import ZoneInfo  # slow to import
 
         return _folded(_sums(connection, "day", period, -1), functools.partial(_day_of, zone=ZoneInfo(zone)), limit)
-    if by == "tag":
-        return _folded(_sums(connection, "tags", period, -1), _tags_of, limit)
+    if by in _LISTED:
+        column, keys_of = _LISTED[by]
+        return _folded(_sums(connection, column, period, -1), keys_of, limit)
     return [_total(key or None, sums) for key, *sums in _sums(connection, by, period, limit)]
 
 
 def count(connection: sqlite3.Connection, by: str, period: Period, *, zone: str = "UTC") -> int:
     """Count the keys that `totals` has."""
-    if by in ("day", "tag"):
+    if by == "day" or by in _LISTED:
         return len(totals(connection, by, period, zone=zone))
     parts = _parts(connection, period)
     (number,) = connection.execute(_counting(by, period, ragged=bool(parts.edges)), _values(parts, period)).fetchone()
@@ -258,6 +259,17 @@ def _day_of(slot: object, zone: ZoneInfo) -> tuple[str]:
 
 def _tags_of(tags: object) -> Sequence[str | None]:
     return [f"{key}={value}" for key, value in json.loads(str(tags) or "{}").items()] or [None]
+
+
+def _groups_of(groups: object) -> Sequence[str | None]:
+    return json.loads(str(groups) or "[]") or [None]
+
+
+# What a call may have several of: the column, and what it says.
+_LISTED: Mapping[str, tuple[str, Callable[[object], Sequence[str | None]]]] = {
+    "tag": ("tags", _tags_of),
+    "group": ("groups", _groups_of),
+}
 
 
 def _total(key: str | None, sums: Sequence[int]) -> Total:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from typing import overload
 
 from lockpin_core.money import NANO, Money
 
 _CENTS, _SMALL = 2, 4  # decimals of an amount, and of one below a dollar
+_WHOLE = 10_000  # from here on a count is written short
+_SIZES = (("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
 
 
 @overload
@@ -48,6 +50,17 @@ def aligned(amounts: Sequence[Money | None], *, up: bool, beside: Sequence[Money
     known = [amount for amount in (*amounts, *beside) if amount is not None]
     places = max(map(_shown_places, known), default=_CENTS)
     return ["-" if amount is None else _text(amount, places, up=up) for amount in amounts]
+
+
+def short_count(count: int, *, up: bool) -> str:
+    """Write a count in at most four digits: "9,999", "12.4k", "150M", "1.5G"; rounded `up` or down."""
+    if count < _WHOLE:
+        return f"{count:,}"
+    letter, size = next((letter, size) for letter, size in _SIZES if count < 1000 * size or letter == _SIZES[-1][0])
+    places = Decimal(1) if count >= 100 * size else Decimal("0.1") if count >= 10 * size else Decimal("0.01")
+    scaled = (Decimal(count) / size).quantize(places, ROUND_UP if up else ROUND_DOWN)
+    digits = f"{scaled:,f}"
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}{letter}"
 
 
 def _shown_places(amount: Money) -> int:

@@ -23,7 +23,7 @@ NOTHING = Total(None, 0, 0, 0, 0, 0, 0, 0, 0, ZERO, ZERO, 0)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Sums over a time; `rows` of tags may add up to more than `total`, as a call may have several."""
+    """Sums over a time; `rows` of tags and groups may add up to more than `total`: a call may have several."""
 
     since: datetime | None
     until: datetime

@@ -350,7 +350,7 @@ def test_without_any_file_the_one_that_would_be_found_is_named(lockpin, home, le
         (["--models", "mine"], None),
     ],
 )
-def test_set_says_what_can_never_match(lockpin, home, ledger, flags, why):
+def test_set_says_what_of_its_filters_can_never_match(lockpin, home, ledger, flags, why):
     home.config("pricing: {mine: {input_per_mtok: 1, output_per_mtok: 2}}\n")
 
     done = lockpin("budget", "set", "sprint", *SPRINT, "--limit-usd", "2", *flags)
@@ -529,3 +529,31 @@ def test_set_without_anything_to_change_says_which_flags_do(lockpin, ledger):
     line = lockpin("budget", "set", "sprint").stderr
 
     assert "nothing is to be changed; --window, --period, --at, --anchor, --timezone, --limit-usd, " in line
+
+
+NARROW = """
+daily_usd: 4000.5
+budgets:
+- {name: "nightly-batch-tokens", scope: machine, window: rolling, period: 24h, limit_tokens: 150000000}
+- {name: "berlin-week", scope: machine, window: week, limit_usd: 50000, timezone: Europe/Berlin}
+- {name: "both", scope: machine, window: month, limit_usd: 2, limit_tokens: 5000}
+"""
+
+
+def test_status_keeps_all_its_columns_on_80_columns(terminal, home):
+    home.config(NARROW)
+
+    shown = terminal("budget", "status", columns=80, NO_COLOR="1")
+
+    lines = shown.splitlines()
+    assert lines[0].split() == ["BUDGET", "KEY", "WINDOW", "ACTION", "SPENT", "HELD", "LIMIT", "USED", "RESETS"]
+    assert all(len(line) <= 80 for line in lines)
+    for whole in ("0 tok", "150M tok", "$4,000.50", "$50,000.00", "$2.00/5,000", "$0.00/0"):
+        assert whole in shown
+    assert "no room" not in shown
+
+
+def test_status_on_a_wide_terminal_is_what_a_pipe_gets(terminal, lockpin, home):
+    home.config(NARROW)
+
+    assert terminal("budget", "status", columns=200, NO_COLOR="1") == lockpin("budget", "status").stdout

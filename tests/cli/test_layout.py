@@ -63,3 +63,15 @@ def test_wide_characters_take_two_cells():
 
     assert fit(view, 80).widths == [7]
     assert fit(view, 1).widths == [4]
+
+
+def test_a_view_that_folds_keeps_its_columns_as_long_as_names_can_fold_inside():
+    view = View(
+        [Column("NAME"), Column("KEY", spare=1), Column("SPENT", right=True)],
+        [["a-long-name", "user:alice@acme.com", "$1.00"]], (), (), folds=True,
+    )  # fmt: skip
+
+    assert fit(view, 39).widths == [11, 19, 5]
+    assert (fit(view, 30).widths, fit(view, 30).left_out) == ([10, 11, 5], [])
+    assert (fit(view, 21).widths, fit(view, 21).left_out) == ([6, 6, 5], [])
+    assert (fit(view, 20).widths, fit(view, 20).left_out) == ([11, 5], ["KEY"])

@@ -19,6 +19,14 @@ COUNTED = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_to
 NUMBERS = ("calls", "refused", "uncapped", "estimated_calls", *COUNTED, "spent", "estimated", "unpriced_calls")
 BERLIN = ZoneInfo("Europe/Berlin")
 
+PAYERS = (
+    {},
+    {"project": "p"},
+    {"tags": (("env", "ci"),)},
+    {"tags": (("env", "ci"), ("x", "y")), "ring": "r1"},
+    {"user": "u", "team": "t", "groups": ("ml", "web")},
+    {"user": "v", "groups": ("ml",)},
+)
 STEPS = (
     "hold",
     "hold",
@@ -44,7 +52,7 @@ def play(desk, told):
     for number, (what, passed, task, pick) in enumerate(told):
         desk.clock.pass_by(minutes=passed, microseconds=pick)
         name, dollars = f"c{number:02}", str(pick + 1)
-        more = [{}, {"project": "p"}, {"tags": (("env", "ci"),)}, {"tags": (("env", "ci"), ("x", "y"))}][pick % 4]
+        more = PAYERS[pick % len(PAYERS)]
         if what in ("hold", "defer"):
             hold(desk, name, "9", WIDE, task=task, **more)
             (deferred if what == "defer" else opened).append(name)
@@ -83,6 +91,8 @@ def keys_of(row, by, zone):
     when = instant(row["held_at"] or row["at"])
     if by == "day":
         return [when.astimezone(zone).date().isoformat()]
+    if by == "group":
+        return json.loads(row["groups"] or "[]") or [None]
     if by == "tag":
         return [f"{k}={v}" for k, v in json.loads(row["tags"] or "{}").items()] or [None]
     return [row[by] or None]

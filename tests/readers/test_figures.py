@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockpin_core.money import Money
-from lockpin_core.readers.figures import aligned, dollars, line, said, table
+from lockpin_core.readers.figures import aligned, dollars, line, said, short_count, table
 
 
 @pytest.mark.parametrize(("nano", "number"), [(0, "0"), (25 * 10**9, "25"), (21_400_000, "0.0214"), (1, "0.000000001")])
@@ -61,3 +61,15 @@ def test_a_column_never_shows_less_spent_or_a_higher_limit_and_never_hides_an_am
     assert all(0 <= (figure - nano if up else nano - figure) < step for figure, nano in zip(shown, nanos, strict=True))
     assert all(bool(figure) == bool(nano) for figure, nano in zip(shown, nanos, strict=True))
     assert len({len(text.partition(".")[2]) for text in texts}) <= 1
+
+
+@pytest.mark.parametrize(
+    ("count", "above", "below"),
+    [
+        (0, "0", "0"), (9_999, "9,999", "9,999"), (10_000, "10k", "10k"), (12_345, "12.4k", "12.3k"),
+        (999_999, "1,000k", "999k"), (1_234_567, "1.24M", "1.23M"), (150_000_000, "150M", "150M"),
+        (1_500_000_000, "1.5G", "1.5G"), (2 * 10**15, "2,000T", "2,000T"),
+    ],
+)  # fmt: skip
+def test_a_short_count_is_rounded_as_it_is_told(count, above, below):
+    assert (short_count(count, up=True), short_count(count, up=False)) == (above, below)

@@ -1,0 +1,56 @@
+"""Which accounts a statement lists, and in which order."""
+
+import pytest
+
+from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.readers.accounts import accounts, untouched
+from lockpin_core.readers.statement import key_of
+from tests.ledger.contract import hold, settle
+from tests.ledger.desk import NOON, SqliteDesk, machine, money, rules
+
+RULES = rules(machine("5", name="b"), machine("5", name="a"))
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = SqliteDesk(tmp_path)
+    yield made
+    made.close()
+
+
+def listed(desk) -> list[tuple[str, str, str]]:
+    with LedgerReader(desk.path) as reader:
+        found = accounts(reader, RULES, machine="here", now=desk.clock.now)
+    return [(standing.budget.name, key_of(standing), standing.spent.exact()) for standing in found]
+
+
+def test_this_machine_and_limited_tasks_are_there_at_zero_and_all_else_with_something_on_it(desk):
+    hold(desk, "c1", "2", RULES, task="used", host="elsewhere")
+    settle(desk, "c1", "1.5")
+    desk.admin.task_new("limited", limit=money("3"), window="lifetime", who="ada")
+    desk.admin.task_new("plain", limit=None, window="lifetime", who="ada")
+    desk.admin.task_new("closed", limit=money("3"), window="lifetime", who="ada")
+    desk.admin.task_close("closed", who="ada")
+
+    assert listed(desk) == [
+        ("b", "machine:elsewhere", "1.5"), ("b", "machine:here", "0"),
+        ("a", "machine:elsewhere", "1.5"), ("a", "machine:here", "0"),
+        ("task", "task:limited", "0"), ("task", "task:used", "1.5"),
+    ]  # fmt: skip
+
+
+def test_an_account_of_a_window_that_is_over_is_not_listed(desk):
+    hold(desk, "c1", "2", RULES, task="used", host="elsewhere")
+    settle(desk, "c1", "1.5")
+    desk.clock.pass_by(days=1)
+
+    assert listed(desk) == [("b", "machine:here", "0"), ("a", "machine:here", "0"), ("task", "task:used", "1.5")]
+
+
+def test_without_a_ledger_this_machine_is_there():
+    found = untouched(RULES, machine="here", now=NOON)
+
+    assert [(one.budget.name, key_of(one), one.limit) for one in found] == [
+        ("b", "machine:here", money("5")),
+        ("a", "machine:here", money("5")),
+    ]
