@@ -1,4 +1,4 @@
-"""What a shell offers while a command is typed: tasks, budgets, models. Silent where there is none or a fault."""
+"""What a shell offers while a command is typed: tasks, budgets, keys, models. Silent where there is none or a fault."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lockpin_core.clock import utc_now
 from lockpin_core.errors import LockpinError
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ def quieten_scripts() -> None:
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the tasks that were made or used and begin so."""
     return _names(context, incomplete, lambda reader: reader.tasks())
+
+
+def keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the ids of keys that begin so."""
+    return _names(context, incomplete, lambda reader: [key.id for key in reader.keys(now=utc_now())])
 
 
 def budgets(context: typer.Context, incomplete: str) -> list[str]:

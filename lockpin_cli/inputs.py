@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _AGO = re.compile(r"([0-9]{1,9})(m|h|d|w)")
 _NO_LIMIT = ("none", "null", "unlimited")
+_MS = timedelta(milliseconds=1)
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # no call is older
 _STEP = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -100,6 +101,15 @@ def amount(text: str, name: str) -> Money:
 def cost(text: str, name: str) -> Money:
     """Read an amount of dollars that may be nothing."""
     return _dollars(values.cost, text, name)
+
+
+def lasting(text: str, name: str, least: timedelta, most: timedelta, allowed: str) -> timedelta:
+    """Read a length of time such as 30d. Wrong use where it is none, or not within these two."""
+    within = values.duration_within(least // _MS, most // _MS, f"{allowed} is allowed")
+    try:
+        return within(Text(Where("flag", None, name), text.strip(), plain=False)) * _MS
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _dollars(read: values.Reader[Money], text: str, name: str, more: str = "") -> Money:

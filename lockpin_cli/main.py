@@ -38,6 +38,7 @@ COMMANDS = {
     "whatif": "Replay calls against other limits or prices.",
     "task": "Make, list and close tasks.",
     "budget": "Show, set, raise and reset limits.",
+    "key": "Make, list, rotate and revoke keys.",
     "correct": "Say what a call really cost.",
     "prices": "Show the prices in use.",
     "verify": "Prove the ledger, or name the first row that is wrong.",

@@ -1,0 +1,265 @@
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lockpin_core.keys import digest_of
+
+SECRET = re.compile(r"lp_[0-9a-z]{52}\n")
+
+
+def made(lockpin, *words):
+    """Make a key; give its secret and its id."""
+    done = lockpin("key", "create", "--user", "ann@corp.com", *words)
+    assert done.returncode == 0, done.stderr
+    assert SECRET.fullmatch(done.stdout)
+    return done.stdout.strip(), re.search(r"key (k-[0-9a-z]{10}) of", done.stderr)[1]
+
+
+def listed(lockpin):
+    return {key["key"]: key for key in json.loads(lockpin("key", "list", "--format", "json").stdout)}
+
+
+def known(home, secret):
+    with closing(sqlite3.connect(home.ledger)) as books:
+        sql = 'SELECT "key", until IS NULL FROM key_digests WHERE digest = ?'
+        return books.execute(sql, (digest_of(secret),)).fetchone()
+
+
+def test_secret_alone_is_on_standard_output_and_the_words_are_not(lockpin, home):
+    done = lockpin("key", "create", "--user", " Ann@Corp.com ")
+
+    assert SECRET.fullmatch(done.stdout)
+    key, _ = known(home, done.stdout.strip())
+    assert done.stderr == (
+        f"lockpin: key {key} of ann@corp.com is made, good until it is revoked; nobody can show its secret again\n"
+    )
+
+
+def test_key_is_shown_with_all_that_it_stands_for(lockpin):
+    _, key = made(
+        lockpin, "--team", "web", "--group", "platform", "--group", "ml", "--ring", "ring1", "--project", "site",
+        "--tag", "env=ci", "--tag", "cost=7", "--expires", "30d", "--name", "Ann's laptop",
+    )  # fmt: skip
+
+    shown = json.loads(lockpin("key", "show", key, "--format", "json").stdout)
+
+    created, expires = (datetime.fromisoformat(shown.pop(name)) for name in ("created", "expires"))
+    assert expires - created == timedelta(days=30)
+    assert shown == {
+        "key": key, "name": "Ann's laptop", "user": "ann@corp.com", "team": "web", "groups": ["ml", "platform"],
+        "ring": "ring1", "project": "site", "tags": {"cost": "7", "env": "ci"}, "state": "active", "revoked": None,
+        "rotated": None,
+    }  # fmt: skip
+    assert listed(lockpin)[key]["tags"] == {"cost": "7", "env": "ci"}
+    lines = [line.split(None, 1) for line in lockpin("key", "show", key).stdout.splitlines()]
+    assert lines[0] == ["FACT", "VALUE"]
+    assert [line for line in lines if line[0] in ("user", "groups", "tags")] == [
+        ["user", "ann@corp.com"],
+        ["groups", "ml, platform"],
+        ["tags", "cost=7, env=ci"],
+    ]
+
+
+def test_keys_are_listed_with_their_state(lockpin):
+    _, first = made(lockpin)
+    _, second = made(lockpin, "--team", "web")
+    lockpin("key", "revoke", first)
+
+    table = [line.split() for line in lockpin("key", "list").stdout.splitlines()]
+    rows = [line.split(",") for line in lockpin("key", "list", "--output", "csv").stdout.splitlines()]
+
+    assert table[0] == [
+        "KEY",
+        "USER",
+        "TEAM",
+        "GROUPS",
+        "RING",
+        "PROJECT",
+        "TAGS",
+        "NAME",
+        "STATE",
+        "CREATED",
+        "EXPIRES",
+    ]
+    assert table[1][:9] == [first, "ann@corp.com", *["-"] * 6, "revoked"]
+    assert table[2][:9] == [second, "ann@corp.com", "web", *["-"] * 5, "active"]
+    assert rows[0] == (
+        [
+            "key",
+            "name",
+            "user",
+            "team",
+            "groups",
+            "ring",
+            "project",
+            "tags",
+            "state",
+            "created",
+            "expires",
+            "revoked",
+            "rotated",
+        ]
+    )
+    assert [row[0] for row in rows[1:]] == [first, second]
+
+
+def test_no_keys_say_how_to_make_one_and_make_no_ledger(lockpin, home):
+    done = lockpin("key", "list")
+
+    assert done.stdout == "no keys yet; `lockpin key create --user ID` makes one\n"
+    assert not home.ledger.exists()
+
+
+def test_other_secret_ends_the_one_before_at_once(lockpin, home):
+    before, key = made(lockpin)
+
+    done = lockpin("key", "rotate", key)
+
+    assert SECRET.fullmatch(done.stdout) and done.stdout.strip() != before
+    assert f"key {key} of ann@corp.com has another secret, good until it is revoked" in done.stderr
+    assert "the one before is good no more" in done.stderr
+    assert known(home, before) == (key, 0)
+    assert known(home, done.stdout.strip()) == (key, 1)
+    assert listed(lockpin)[key]["rotated"] is not None
+
+
+def test_grace_is_said_with_its_end(lockpin, home):
+    before, key = made(lockpin, "--expires", "1h")
+
+    done = lockpin("key", "rotate", key, "--grace", "10m", "--expires", "2h")
+
+    with closing(sqlite3.connect(home.ledger)) as books:
+        (since, until) = books.execute(
+            "SELECT (SELECT max(since) FROM key_digests), until FROM key_digests WHERE digest = ?", (digest_of(before),)
+        ).fetchone()
+    assert until - since == 600 * 10**6
+    ends = f"{datetime.fromtimestamp(until // 10**6, UTC):%M:%S}Z; nobody can show"
+    assert re.search(rf"the one before ends at \S+T\d\d:{ends}", done.stderr)
+    shown = listed(lockpin)[key]
+    hours = datetime.fromisoformat(shown["expires"]) - datetime.fromisoformat(shown["rotated"])
+    assert hours == timedelta(hours=2)
+
+
+def test_revoked_key_stays_revoked(lockpin):
+    _, key = made(lockpin)
+
+    assert lockpin("key", "revoke", key).stdout == f"key {key} of ann@corp.com is revoked\n"
+    again = lockpin("key", "revoke", key)
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"key {key} of ann@corp.com was revoked already, at 20")
+    rotated = lockpin("key", "rotate", key)
+    assert (rotated.returncode, rotated.stdout) == (1, "")
+    assert f"key {key} was revoked at" in rotated.stderr
+
+
+@pytest.mark.parametrize("verb", ["show", "rotate", "revoke"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_unknown_key_is_one_line(lockpin, verb, is_used):
+    if is_used:
+        made(lockpin)
+    done = lockpin("key", verb, "k-nobody")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'lockpin: no key "k-nobody"; `lockpin key list` shows the ids\n'
+
+
+@pytest.mark.parametrize("verb", ["show", "rotate", "revoke"])
+def test_secret_in_the_place_of_an_id_is_not_repeated(lockpin, verb):
+    secret, _ = made(lockpin)
+    done = lockpin("key", verb, secret)
+
+    assert done.returncode == 1
+    assert secret[3:] not in done.stdout + done.stderr
+    assert 'no key "lp_…"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ((), 2, "--user is missing"),
+        (("--user", " "), 1, 'user " " is not allowed; 1 to 256 printable characters are'),
+        (("--user", "ann", "--team", "a/b"), 1, 'team "a/b" is not allowed'),
+        (("--user", "ann", "--tag", "env"), 1, 'tag "env" is not allowed; k=v is'),
+        (("--user", "ann", "--expires", "soon"), 2, '--expires is "soon"; a time from 1s to 36500d, such as 30d, is'),
+        (("--user", "ann", "--expires", "0s"), 2, '--expires is "0s"; a time from 1s'),
+        (("--user", "ann", "--expires", "36501d"), 2, "a time from 1s to 36500d"),
+    ],
+)
+def test_misuse_is_one_line_and_makes_nothing(lockpin, home, words, status, said):
+    done = lockpin("key", "create", *words)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not home.ledger.exists()
+
+
+def test_grace_that_is_none_is_one_line(lockpin):
+    _, key = made(lockpin)
+
+    for wrong in ("-1h", "91d", "x"):
+        done = lockpin("key", "rotate", key, f"--grace={wrong}")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f'--grace is "{wrong}"; a time from 0s to 90d, such as 1h, is allowed' in done.stderr
+
+
+def test_every_change_is_an_event_with_who_and_no_secret(lockpin):
+    secret, key = made(lockpin, "--expires", "30d")
+    other = lockpin("key", "rotate", key).stdout.strip()
+    lockpin("key", "revoke", key)
+
+    done = lockpin("ledger", "events", "--format", "json")
+
+    events = json.loads(done.stdout)
+    assert [(e["code"], e["who"], e["loosens"]) for e in events] == [
+        ("key_created", "tester", True),
+        ("key_rotated", "tester", False),
+        ("key_revoked", "tester", False),
+    ]
+    assert not any(word[3:] in done.stdout for word in (secret, other))
+    assert lockpin("verify").returncode == 0
+
+
+def test_ids_are_offered_by_tab(lockpin):
+    _, key = made(lockpin)
+    for verb in ("show", "rotate", "revoke"):
+        done = lockpin(_LOCKPIN_COMPLETE="complete_bash", COMP_WORDS=f"lockpin key {verb} k-", COMP_CWORD="3")
+        assert done.stdout.split() == [key]
+
+
+def test_secret_that_cannot_be_printed_is_said(lockpin, home, surroundings):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "lockpin_cli.main", "key", "create", "--user", "ann"]
+        done = subprocess.run(
+            command, cwd=home.path, env=surroundings, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+
+    assert done.returncode == 1
+    assert "done, but the answer cannot be written: No space left on device" in done.stderr
+
+
+def test_no_file_of_the_home_has_a_secret(lockpin, home):
+    first, key = made(lockpin, "--name", "laptop")
+    second = lockpin("key", "rotate", key, "--grace", "1h").stdout.strip()
+    words = "".join(
+        done.stdout + done.stderr
+        for done in (
+            lockpin("key", "show", second), lockpin("key", "revoke", first), lockpin("key", "list", "--format", "json"),
+            lockpin("key", "show", key), lockpin("ledger", "events", "--all"), lockpin("ledger", "backup"),
+            lockpin("key", "revoke", key), lockpin("verify"), lockpin("key", "rotate", key),
+            lockpin("key", "create", "--user", f"{first}\n"), lockpin("budget", "status"),
+        )
+    )  # fmt: skip
+    files = [path for path in home.path.rglob("*") if path.is_file()]
+
+    assert len(files) >= 2
+    for secret in (first, second):
+        assert secret[3:] not in words
+        assert not any(secret[3:].encode() in path.read_bytes() for path in files)
