@@ -163,7 +163,8 @@ def true_tokens(body: Body, told: Mapping, model: Model) -> int:
     messages = next(
         (inner[name] for name in ("messages", "contents", "input", "prompt") if isinstance(inner.get(name), list)), []
     )
-    around = 8 + 5 * len(messages) + (600 if {"tools", "toolConfig"} & {*inner} and "claude" in model.id else 0)
+    explained = inner.get("toolConfig" if body.wire == "bedrock_converse" else "tools")
+    around = 8 + 5 * len(messages) + (600 if explained is not None and "claude" in model.id else 0)
     around += sum(20 + 600 * ("tools" in one["params"]) for one in inner.get("requests", []) if "params" in one)
     around += HEARD * body.seconds
     size = around + ids(told) + sum(tokens_of(text, model.tokenizer) for text in shown(told))
