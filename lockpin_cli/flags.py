@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import typer
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import FILTERS, Budget
 from lockpin_core.config_budgets import KINDS_WITH, read_budget
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where
 from lockpin_core.errors import ConfigError
 from lockpin_core.windows import Window, period_text
 
-_LISTS = ("alert_at", "models", "providers")
+_LISTS = ("alert_at", *FILTERS)
 
 type Flags = Mapping[str, str | None]
 """By the configuration's key; None: not given. Several values stand with commas between them."""
@@ -42,9 +43,10 @@ def budget_of(name: str, flags: Flags, *, timezone: str, before: Budget | None =
         raise typer.BadParameter(words, param_hint="--window")
     fixed: dict[str, Node] = {"name": Text(place, name, plain=False), "action": Text(place, "enforce")}
     try:
-        return read_budget(Table(place, entries | fixed), timezone)
+        made = read_budget(Table(place, entries | fixed), timezone)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
+    return made if before is None else replace(made, keys=before.keys)
 
 
 def window_of(window: str | None, period: str | None) -> Window:

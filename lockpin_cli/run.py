@@ -25,7 +25,7 @@ from lockpin_cli.presence import is_there
 from lockpin_cli.rules import known
 from lockpin_cli.up import Start
 from lockpin_cli.up import proxy as proxy_start
-from lockpin_core.budgets import Standing
+from lockpin_core.budgets import FILTERS, Standing
 from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
@@ -157,7 +157,7 @@ def _sums(config: Config, task: str | None, since: datetime) -> Sums:
 
 def _binds(standing: Standing, task: str | None) -> bool:
     budget = standing.budget
-    is_for_all = not budget.models and not budget.providers and (task is not None or budget.scope != "task")
+    is_for_all = not any(getattr(budget, name) for name in FILTERS) and (task is not None or budget.scope != "task")
     return budget.enforce and standing.limit is not None and is_for_all
 
 

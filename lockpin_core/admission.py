@@ -398,9 +398,9 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
     return None if change == Rewrite() else change
 
 
-def is_capped(rules: Rules, provider: str, model: str | None) -> bool:
+def is_capped(rules: Rules, payers: Payers, provider: str, model: str | None) -> bool:
     """Say whether a budget of the configuration enforces a limit on such a call; model None: it is not known."""
-    return any(budget.enforce and budget.applies(provider=provider, model=model) for budget in rules.budgets)
+    return any(budget.enforce and budget.applies(payers, provider=provider, model=model) for budget in rules.budgets)
 
 
 def has_limit(standings: Sequence[Standing]) -> bool:

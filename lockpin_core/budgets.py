@@ -13,13 +13,20 @@ from lockpin_core.windows import Window, WindowSpan, key_of
 if TYPE_CHECKING:  # commands read budgets without any call, and must start fast
     from lockpin_core.call import Payers, Quote
 
+SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
+FILTERS = ("models", "providers", "users", "groups", "rings", "projects", "tags")  # in the order of their writing
+ORG = "org"  # the one subject of its scope
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A rule: whose spend is counted, in which window, up to what. At least one limit, or none where it only counts."""
+    """A rule: whose spend is counted, in which window, up to what. At least one limit, or none where it only counts.
+
+    Of each filter that is not empty one entry must match.
+    """
 
     name: str
-    scope: str  # "task" | "machine"
+    scope: str  # one of SCOPES
     window: Window
     limit: Money | None = None
     limit_tokens: int | None = None
@@ -28,14 +35,46 @@ class Budget:
     models: tuple[str, ...] = ()  # globs over the canonical model name; empty: all
     providers: tuple[str, ...] = ()
     own: bool = False  # the task's own budget: its limit comes from the task, made by command or `task.budget_usd`
+    users: tuple[str, ...] = ()  # of a task's own budget the one whose task it is; empty: callers' without a user
+    groups: tuple[str, ...] = ()
+    rings: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # "k=v"
+    keys: tuple[str, ...] = ()  # public ids; no configuration names them
 
-    def applies(self, *, provider: str, model: str | None) -> bool:
-        """Say whether a call of this provider and model is charged here; model None: not known, so that it may be."""
-        return (model is None or _matches(self.models, model)) and _matches(self.providers, provider)
+    def applies(self, payers: Payers, *, provider: str, model: str | None) -> bool:
+        """Say whether a call of theirs is charged here; model None: it is not known, so that it may be."""
+        return (
+            (model is None or _matches(self.models, model))
+            and _matches(self.providers, provider)
+            and self.is_for(payers)
+        )
 
-    def subject(self, payers: Payers) -> str:
-        """Name the one whom this budget counts for."""
-        return payers.task if self.scope == "task" else payers.machine
+    def subjects(self, payers: Payers) -> tuple[str, ...]:
+        """Name those of the payers whom this budget counts for, each on an account of its own."""
+        return tuple(filter(self.lists, subjects_in(self.scope, payers)))
+
+    def lists(self, subject: str) -> bool:
+        """Say whether it has an account for one of its scope."""
+        if self.scope == "group":
+            return subject in self.groups
+        return self.scope != "tag" or not self.tags or subject in self.tags
+
+    def is_for(self, payers: Payers) -> bool:
+        """Say whether some of their calls are charged here."""
+        return self._names(payers) and bool(self.subjects(payers))
+
+    def _names(self, payers: Payers) -> bool:
+        if self.own:
+            return (payers.user or None) == (self.users[0] if self.users else None)
+        return (
+            _is_in(self.users, payers.user)
+            and _is_in(self.keys, payers.key)
+            and _is_in(self.rings, payers.ring)
+            and _is_in(self.projects, payers.project)
+            and (not self.groups or not set(self.groups).isdisjoint(payers.groups))
+            and (not self.tags or not set(self.tags).isdisjoint(subjects_in("tag", payers)))
+        )
 
 
 class Standing(NamedTuple):
@@ -76,6 +115,19 @@ class Standing(NamedTuple):
         return usd_ok and (self.limit_tokens is None or self.spent_tokens + tokens <= self.limit_tokens or not tokens)
 
 
+def subjects_in(scope: str, payers: Payers) -> tuple[str, ...]:
+    """List all whom payers have of a scope, sorted: groups or tags ("k=v"), at most one of the others."""
+    match scope:
+        case "group":
+            return tuple(sorted({*payers.groups}))
+        case "tag":
+            return tuple(f"{key}={value}" for key, value in sorted(dict(payers.tags).items()))
+        case "org":
+            return (ORG,)
+    found: str | None = getattr(payers, scope)
+    return (found,) if found else ()
+
+
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
     """List the enforced accounts that the quote does not fit: final before transient, then smallest remaining first."""
     short = [s for s in standings if s.budget.enforce and not s.fits(quote.most, quote.tokens)]
@@ -90,6 +142,10 @@ def account_id(budget: Budget, subject: str, span: WindowSpan) -> str:
 def _left(standing: Standing) -> int:
     left = standing.remaining()
     return 2**63 if left is None else left.nano
+
+
+def _is_in(wanted: Sequence[str], name: str | None) -> bool:
+    return not wanted or name in wanted
 
 
 def _matches(globs: Sequence[str], name: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import FILTERS, SCOPES, Budget
 from lockpin_core.config_values import (
+    Reader,
     Section,
     amount,
-    built,
     duration_within,
     folded,
     label,
@@ -20,22 +20,22 @@ from lockpin_core.config_values import (
     text,
     wall_minutes,
     whole,
+    wrong,
     zone,
 )
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.money import Money
+from lockpin_core.names import USER_ALLOWED, canonical_user
 from lockpin_core.windows import KINDS, MAX_PERIOD_MS, MIN_PERIOD_MS, Window
 
 DAILY, OWN = "daily", "task"  # names that `daily_usd` and a task's own budget take
 
-_SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
-_UNBUILT = ("users", "groups", "rings", "projects", "tags")
 _KEYS = (
-    *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", "models", "providers", "timezone"),
-    *("at", "anchor", "period", *_UNBUILT),
+    *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", *FILTERS, "timezone"),
+    *("at", "anchor", "period"),
 )
 KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
-_scope = built(one_of(*_SCOPES), "task", "machine")
+_WHOLE = "whole names are allowed, and no patterns"
 _period = duration_within(MIN_PERIOD_MS, MAX_PERIOD_MS, "a duration from 1h to 2160h, such as 24h, is allowed")
 _texts = listed(text)
 
@@ -60,7 +60,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str, included: Sequence[Node] 
     made: dict[str, Where] = {}
     budgets: list[Budget] = []
     for node, clocks in [*((node, timezone) for node in nodes), *((node, "UTC") for node in included)]:
-        keys = section(node, _KEYS, unbuilt=_UNBUILT)
+        keys = section(node, _KEYS)
         budget = _budget(keys, clocks)
         place = keys.entries["name"].where
         first = made.setdefault(budget.name, place)
@@ -73,7 +73,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str, included: Sequence[Node] 
 
 def read_budget(node: Node, timezone: str) -> Budget:
     """Read one budget, whatever its name. Raises ConfigError."""
-    return _budget(section(node, _KEYS, unbuilt=_UNBUILT), timezone)
+    return _budget(section(node, _KEYS), timezone)
 
 
 def budget_places(tree: Table) -> dict[str, Where]:
@@ -94,10 +94,9 @@ def _by_key(node: Node | None) -> dict[str, Node]:
 
 
 def _budget(keys: Section, timezone: str) -> Budget:
-    _check_not_built(keys)
     budget = Budget(
         name=keys.need("name", label, "each budget has a name of its own"),
-        scope=keys.need("scope", _scope, "task or machine is allowed"),
+        scope=keys.need("scope", one_of(*SCOPES), f"{_either(SCOPES)} is allowed"),
         window=_window(keys, timezone),
         limit=keys.get("limit_usd", optional(amount), None),
         limit_tokens=keys.get("limit_tokens", optional(whole(1)), None),
@@ -105,7 +104,15 @@ def _budget(keys: Section, timezone: str) -> Budget:
         alert_at=keys.get("alert_at", ratios, ("0.8",)),
         models=keys.get("models", _texts, ()),
         providers=keys.get("providers", _texts, ()),
+        users=keys.get("users", _named(_user), ()),
+        groups=keys.get("groups", _named(label), ()),
+        rings=keys.get("rings", _named(label), ()),
+        projects=keys.get("projects", _named(label), ()),
+        tags=keys.get("tags", _named(_tag), ()),
     )
+    if budget.scope == "group" and not budget.groups:
+        has, groups = _set_to(keys.where, "scope", "group"), _called(keys.where, "groups")
+        raise keys.where.error(f"has {has} and no {groups}; a list of groups, each with an account, is allowed")
     if budget.limit is None and budget.limit_tokens is None:
         names = (_called(keys.where, name) for name in ("limit_usd", "limit_tokens"))
         raise keys.where.error(f"has no limit; {', '.join(names)} or both are allowed")
@@ -147,6 +154,27 @@ def _set_to(where: Where, key: str, value: str) -> str:
     return f"{_called(where, key)}{':' if where.line is not None else ''} {value}"
 
 
-def _check_not_built(keys: Section) -> None:
-    for key in _UNBUILT:
-        keys.empty(key)
+def _named(read: Reader[str]) -> Reader[tuple[str, ...]]:
+    """Read a list of whole names, each once."""
+
+    def read_all(node: Node) -> tuple[str, ...]:
+        for item in node.items if isinstance(node, Items) else ():
+            if isinstance(item, Text) and "*" in item.text:
+                raise wrong(item, _WHOLE)
+        return tuple(dict.fromkeys(listed(read)(node)))
+
+    return read_all
+
+
+def _user(node: Node) -> str:
+    user = canonical_user(text(node))
+    if user is None:
+        raise wrong(node, f"a user's id of {USER_ALLOWED} is allowed")
+    return user
+
+
+def _tag(node: Node) -> str:
+    key, equals, value = (part.strip() for part in text(node).partition("="))
+    if not equals or not key or not value or "," in key + value or not (key + value).isprintable():
+        raise wrong(node, "a tag and its value, such as env=ci, are allowed")
+    return f"{key}={value}"

@@ -351,7 +351,7 @@ class Engine(Settler):
 
     async def _is_capped(self, incoming: Incoming, model: str | None) -> bool:
         """Say whether a limit is in force for the call; a task's own is known to the ledger alone."""
-        if is_capped(self._rules, incoming.provider.name, model):
+        if is_capped(self._rules, incoming.payers, incoming.provider.name, model):
             return True
         look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
         standings: tuple[Standing, ...] = await answer_of(look)
@@ -364,7 +364,7 @@ class Engine(Settler):
         """
         incoming, model = found.incoming, found.model.id
         if limit_to_set(found, self._config, capped=True) is None:
-            return is_capped(self._rules, incoming.provider.name, model)
+            return is_capped(self._rules, incoming.payers, incoming.provider.name, model)
         try:
             return await self._is_capped(incoming, model)
         except LedgerUnavailable:

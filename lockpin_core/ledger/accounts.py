@@ -108,12 +108,20 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class TaskTerms:
-    """What a command said of a task: its limits, if any, the rhythm of its window, and whether it is closed."""
+    """What a command said of a task: its limits, if any, the rhythm of its window, if it is closed, and whose it is.
+
+    `user` None: it is theirs who call without a user. Neither its limit nor its end is for another's calls.
+    """
 
     window: str
     limit_nano: int | None
     limit_tokens: int | None
     closed: bool
+    user: str | None = None
+
+    def closes(self, payers: Payers) -> bool:
+        """Say whether a call that names the task is refused because it is closed."""
+        return self.closed and self.user == (payers.user or None)
 
 
 class Spans:
@@ -143,10 +151,14 @@ def is_in(span: WindowSpan, now: datetime) -> bool:
 
 def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
     """Give a task's own budget: what a command set, which enforces, else the default."""
-    if terms is None or (terms.limit_nano is None and terms.limit_tokens is None):
+    if terms is None:
         return default
+    users = () if terms.user is None else (terms.user,)
+    if terms.limit_nano is None and terms.limit_tokens is None:
+        return replace(default, users=users) if users else default
     return replace(
         default,
+        users=users,
         window=named(terms.window, default.window),
         limit=None if terms.limit_nano is None else Money(terms.limit_nano),
         limit_tokens=terms.limit_tokens,
@@ -179,9 +191,14 @@ def seat_of(budget: Budget, subject: str, now: datetime, spans: Spans) -> Seat:
 def seats_of(
     payers: Payers, provider: str, model: str | None, rules: Rules, own: Budget, now: datetime, spans: Spans
 ) -> tuple[Seat, ...]:
-    """List the accounts that a call is charged to: the task's own, then by budget name."""
-    applying = sorted((b for b in rules.budgets if b.applies(provider=provider, model=model)), key=_BY_NAME)
-    return tuple(seat_of(budget, budget.subject(payers), now, spans) for budget in (own, *applying))
+    """List the accounts that a call is charged to: the task's own, where it is the payers', then by budget name."""
+    budgets = (own, *sorted(rules.budgets, key=_BY_NAME))
+    return tuple(
+        seat_of(budget, subject, now, spans)
+        for budget in budgets
+        if budget.applies(payers, provider=provider, model=model)
+        for subject in budget.subjects(payers)
+    )
 
 
 def standing_of(seat: Seat, balance: Balance) -> Standing:

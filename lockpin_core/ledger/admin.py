@@ -62,7 +62,7 @@ class SqliteAdmin:
     def _follow_task(self, books: Books, own: Budget, name: str, *, forget: bool) -> None:
         """Let a task's account follow its new terms; it may be one that has missed a time under other windows."""
         seat = self._seat(books, own, name)
-        books.balances.catch_up_one(seat)
+        books.balances.catch_up(seat)
         if forget:
             books.balances.forget_raises(seat)
         books.balances.rearm(seat)

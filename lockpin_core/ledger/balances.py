@@ -31,6 +31,7 @@ from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import NoteEvent, encode
 from lockpin_core.ledger.definitions import Definitions, Stored
 from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
+from lockpin_core.ledger.protocol import Crossed
 from lockpin_core.ledger.totals import Totals
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, WindowSpan
@@ -208,16 +209,18 @@ class Balances:
         room = (usd + aside[0] if usd else 0, tokens + aside[1] if tokens else 0)
         return has_room(self._budget_of(account, terms), account.balance, *room)
 
-    def alert(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
-        """Note the alert steps that are passed now, and list the new ones by budget name."""
-        crossed: list[tuple[str, str]] = []
+    def alert(self, standings: tuple[Standing, ...]) -> tuple[Crossed, ...]:
+        """Note the alert steps that are passed now, and list the new ones."""
+        crossed: list[Crossed] = []
         for standing in standings:
             passed = passed_steps(standing, standing.budget.alert_at)
             account = self._known[standing.account]
             if passed and encode(passed) != account.alerted:
                 told: list[str] = json.loads(account.alerted)
                 self._change(standing.account).alerted = encode(passed)
-                crossed += [(standing.budget.name, step) for step in passed if step not in told]
+                crossed += [
+                    Crossed(standing.budget.name, standing.subject, step) for step in passed if step not in told
+                ]
         return tuple(crossed)
 
     def raise_limit(self, seat: Seat, nano: int) -> tuple[Standing, int | None]:
@@ -291,13 +294,8 @@ class Balances:
         known = self._known.get(seat.account)
         return self._seen(seat)[0] if known is None else known.balance
 
-    def catch_up(self, budget: Budget) -> None:
-        """Let the accounts of a budget that was away, or turned otherwise, count what they have missed."""
-        for seat in self.in_force_accounts(budget):
-            self.catch_up_one(seat)
-
-    def catch_up_one(self, seat: Seat) -> None:
-        """The same for one account."""
+    def catch_up(self, seat: Seat) -> None:
+        """Let an account that was away, or whose budget turned otherwise, count what it has missed."""
         self._load([seat.account])
         known = self._known.get(seat.account)
         if known is None:
@@ -321,13 +319,13 @@ class Balances:
         self._tell("account_caught_up", seat.account, missed, calls, rows_from=rows_from)
 
     def in_force_accounts(self, budget: Budget) -> list[Seat]:
-        """List a budget's accounts whose window is now."""
+        """List a budget's accounts whose window is now, for all whom it lists."""
         rows = self._connection.execute(
             "SELECT subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
             "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ?",
             (budget.name, budget.scope, FIRST, self.at, self.at, LAST, budget.window.period_ms),
         ).fetchall()
-        spans = [(subject, _span(start, end)) for subject, start, end in rows]
+        spans = [(subject, _span(start, end)) for subject, start, end in rows if budget.lists(subject)]
         return [Seat(account_id(budget, subject, span), budget, subject, span) for subject, span in spans]
 
     def rearm_all(self, budget: Budget) -> None:

@@ -149,7 +149,11 @@ class Books(Frame):
     def _stays(self, waiter: Waiter, ahead: Amounts) -> bool:
         """Say quickly whether nothing is otherwise for a waiter than it was: there may be many, and tried often."""
         ticket, terms = waiter.ticket, self.terms(waiter.ticket.task)
-        if self.at >= ticket.until or self.room.ticks() >= waiter.deadline_s or (terms is not None and terms.closed):
+        if (
+            self.at >= ticket.until
+            or self.room.ticks() >= waiter.deadline_s
+            or (terms is not None and terms.closes(waiter.call.payers))
+        ):
             return False
         seats = self._seats_of(waiter.call, waiter.rules, terms)
         short = self.balances.held_up(seats, ticket.usd, ticket.tokens, ahead)
@@ -187,7 +191,7 @@ class Books(Frame):
         `waited`: for how many microseconds it has waited.
         """
         terms = self.terms(call.payers.task)
-        if terms is not None and terms.closed:
+        if terms is not None and terms.closes(call.payers):
             return Closed(self.now, call.payers.task)
         seats = self._seats_of(call, rules, terms)
         if ahead or not self.balances.has_room(seats, call.quote.most.nano, call.quote.tokens):
@@ -237,7 +241,7 @@ class Books(Frame):
     def is_unlimited(self, call: Call, rules: Rules) -> bool:
         """Say, by reading alone, whether no enforced limit applies to a call."""
         terms = self.terms(call.payers.task)
-        if terms is not None and terms.closed:
+        if terms is not None and terms.closes(call.payers):
             return False
         return self.seats.is_unlimited(call, rules, terms)
 

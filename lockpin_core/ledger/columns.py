@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -12,10 +13,8 @@ from lockpin_core.ledger.protocol import CallNote
 from lockpin_core.ledger.shares import token_columns
 from lockpin_core.money import Money
 
-FACT_NAMES = (
-    *("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine"),
-    *("provider", "host", "model", "client", "billing"),
-)
+PAYER_NAMES = ("task", "key", "user", "team", "groups", "ring", "project", "tags", "machine")
+FACT_NAMES = (*PAYER_NAMES, "provider", "host", "model", "client", "billing")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -31,6 +30,18 @@ def payer_columns(payers: Payers) -> dict[str, object]:
         "groups": encode(payers.groups) if payers.groups else None, "ring": payers.ring, "project": payers.project,
         "tags": encode(dict(payers.tags)) if payers.tags else None, "machine": payers.machine,
     }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def payers_of(
+    task: str, key: str | None, user: str | None, team: str | None, groups: str | None, ring: str | None,
+    project: str | None, tags: str | None, machine: str,
+) -> Payers:  # fmt: skip
+    """Read who pays off the values of PAYER_NAMES, as a row has them or as a facet: there "" is nothing."""
+    return Payers(
+        task, machine, key or None, user or None, team or None, tuple(json.loads(groups)) if groups else (),
+        ring or None, project or None, tuple(sorted(json.loads(tags).items())) if tags else (),
+    )  # fmt: skip
 
 
 def fact_columns(call: Call) -> dict[str, object]:

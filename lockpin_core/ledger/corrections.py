@@ -10,15 +10,17 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from lockpin_core.budgets import SCOPES, subjects_in
 from lockpin_core.call import Charge, Share
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import encode
-from lockpin_core.ledger.columns import FACT_NAMES, usage_columns
+from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of, usage_columns
 from lockpin_core.ledger.definitions import budget_of
-from lockpin_core.ledger.past import FIRST, LAST, SUBJECT_COLUMN
+from lockpin_core.ledger.past import FIRST, LAST
 from lockpin_core.ledger.shares import differences, read, told
 from lockpin_core.ledger.tasks import Tasks
+from lockpin_core.ledger.whose import WHO_NAMES, is_of
 from lockpin_core.money import Money
 
 EXPIRED = "expired"  # reason of a charge: the cost of a deferred call never came
@@ -32,9 +34,9 @@ _RESOLVED = (
 _BOOKED = "SELECT usd, tokens, code, over_hold, data FROM rows WHERE call = ? AND kind = 'correction' ORDER BY id"
 # Accounts that began, or caught up, after a call had ended: they may have counted it then.
 _LATER = f"""
-SELECT id, budget FROM accounts WHERE reset_row < :row AND counted_row >= :row
+SELECT id, budget, subject FROM accounts WHERE reset_row < :row AND counted_row >= :row
   AND coalesce(window_start, {FIRST}) <= :held_at AND :held_at < coalesce(window_end, {LAST})
-  AND ({" OR ".join(f"(scope = '{scope}' AND subject = :{column})" for scope, column in SUBJECT_COLUMN.items())})
+  AND (scope, subject) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:whose))
 ORDER BY id"""
 _COUNTED = (
     "SELECT id FROM rows WHERE task IS NULL AND kind = 'event' AND code IN ('account_opened', 'account_caught_up') "
@@ -47,6 +49,10 @@ _DEFINED = (
     "AND id < ? AND json_extract(data, '$.name') = ? ORDER BY id DESC LIMIT 1"
 )
 _STORED = "SELECT definition FROM budgets WHERE name = ?"
+_OWNED = (
+    "SELECT json_extract(data, '$.user') FROM rows WHERE task = ? AND kind = 'event' AND code = 'task_new' "
+    "AND id < ? ORDER BY id DESC LIMIT 1"
+)
 _IS_OPEN = "SELECT 1 FROM open_holds WHERE call = ?"
 
 type Append = Callable[[str, dict[str, object]], bytes]
@@ -136,16 +142,24 @@ class Corrections:
         listed = self._balances.reset_rows(booked.accounts)
         found = [name for name, reset_row in listed.items() if reset_row < booked.row]
         bounds: dict[str, object] = {"row": booked.row, "held_at": booked.held_at}
-        bounds |= {column: booked.facts[column] for column in SUBJECT_COLUMN.values()}
+        payers = payers_of(*(booked.facts[name] for name in PAYER_NAMES))
+        bounds["whose"] = encode([[scope, each] for scope in SCOPES for each in subjects_in(scope, payers)])
         self._balances.flush()
         later = self._connection.execute(_LATER, bounds).fetchall()
-        return found + [name for name, budget in later if name not in listed and self._counted(name, budget, booked)]
+        return found + [
+            name
+            for name, budget, subject in later
+            if name not in listed and self._counted(name, budget, subject, booked)
+        ]
 
-    def _counted(self, account: str, budget: str, booked: _Booked) -> bool:
+    def _counted(self, account: str, budget: str, subject: str, booked: _Booked) -> bool:
         event = self._connection.execute(_COUNTED, (booked.row, account)).fetchone()
         if event is None:
             return False  # it began with nothing, before such events were always written
         defined = self._connection.execute(_DEFINED, (event[0], budget)).fetchone()
         defined = defined or self._connection.execute(_STORED, (budget,)).fetchone()
-        definition, facts = budget_of(budget, json.loads(defined[0])), booked.facts
-        return definition.applies(provider=str(facts["provider"]), model=str(facts["model"]))
+        definition = budget_of(budget, json.loads(defined[0]))
+        if definition.own:
+            owned = self._connection.execute(_OWNED, (subject, event[0])).fetchone()
+            definition = replace(definition, users=() if owned is None or owned[0] is None else (owned[0],))
+        return is_of(definition, subject, *(booked.facts[name] for name in WHO_NAMES))

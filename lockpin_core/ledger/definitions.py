@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import FILTERS, Budget
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger.chain import NoteEvent, encode
 from lockpin_core.ledger.protocol import Rules
@@ -21,6 +21,8 @@ from lockpin_core.money import Money
 from lockpin_core.windows import Window, shown
 
 CONFIG, COMMAND = "config", "command"
+
+_OF_PAYERS = ("users", "groups", "rings", "projects", "tags", "keys")  # filters that the first versions did not have
 
 _READ = "SELECT name, definition, source, since, removed_at FROM budgets ORDER BY name"
 _PUT = "REPLACE INTO budgets (name, definition, since, source, removed_at) VALUES (?, ?, ?, ?, NULL)"
@@ -185,7 +187,7 @@ def loosens(before: Budget | None, after: Budget | None) -> bool:
         return False
     if after is None or not after.enforce:
         return True
-    same = ("scope", "window", "models", "providers")
+    same = ("scope", "window", "keys", *FILTERS)
     if any(getattr(before, name) != getattr(after, name) for name in same):
         return True
     limits = ((before.limit, after.limit), (before.limit_tokens, after.limit_tokens))
@@ -207,21 +209,22 @@ def _terms(budget: Budget) -> list[tuple[str, str]]:
         *(("limit_usd", limit), ("limit_tokens", tokens), ("action", "enforce" if budget.enforce else "warn")),
         *(("scope", budget.scope), ("window", shown(window)), ("timezone", window.zone)),
         *(("at", f"{window.at // 60:02}:{window.at % 60:02}"), ("anchor", str(window.anchor))),
-        *((name, f"[{', '.join(getattr(budget, name))}]") for name in ("alert_at", "models", "providers")),
+        *((name, f"[{', '.join(getattr(budget, name))}]") for name in ("alert_at", *FILTERS, "keys")),
     ]
 
 
 def definition_of(budget: Budget) -> dict[str, object]:
-    """Write a budget's definition as JSON-ready data; what is usual of a window is left out."""
+    """Write a budget's definition as JSON-ready data, but not what is usual of a window, nor empty filters."""
     window = budget.window
     rhythm = {"at": window.at or None, "anchor": window.anchor if window.anchor != 1 else None}
     rhythm["period_ms"] = window.period_ms or None
+    filters = {name: list(getattr(budget, name)) for name in _OF_PAYERS if getattr(budget, name)}
     return {
         "scope": budget.scope, "window": window.kind, "zone": window.zone,
         "limit_nano": None if budget.limit is None else budget.limit.nano, "limit_tokens": budget.limit_tokens,
         "enforce": budget.enforce, "alert_at": list(budget.alert_at), "models": list(budget.models),
         "providers": list(budget.providers), "own": budget.own,
-        **{name: value for name, value in rhythm.items() if value is not None},
+        **{name: value for name, value in rhythm.items() if value is not None}, **filters,
     }  # fmt: skip
 
 
@@ -234,4 +237,5 @@ def budget_of(name: str, stored: Mapping[str, Any]) -> Budget:
         limit=None if limit is None else Money(limit), limit_tokens=stored["limit_tokens"],
         enforce=stored["enforce"], alert_at=tuple(stored["alert_at"]), models=tuple(stored["models"]),
         providers=tuple(stored["providers"]), own=stored["own"],
+        **{name: tuple(stored[name]) for name in _OF_PAYERS if name in stored},
     )  # fmt: skip

@@ -10,18 +10,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from lockpin_core.budgets import Budget, account_id
+from lockpin_core.budgets import SCOPES, Budget, account_id, subjects_in
+from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.ledger.accounts import TaskTerms, own_budget
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
 from lockpin_core.ledger.key_states import CODES, KeyStates
-from lockpin_core.ledger.tally import PLACES, Defined, Name, OpenCall, Tally, Task, amount, shown
+from lockpin_core.ledger.tally import Defined, Name, OpenCall, Tally, Task, amount, shown
+from lockpin_core.ledger.whose import is_of
 from lockpin_core.windows import leaves_at, span_at
 
 _TOLD = ("name", "source", "who", "loosens")  # what an event says of a definition beside the definition
 _SUMS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens")
-SUBJECT_COLUMN = {"task": "task", "machine": "machine"}
 
 _NOTHING = Nothing()
 
@@ -46,7 +47,8 @@ class Effects:
         self._content: Content = {}
         self._seating = Seating(self.definitions, self.tasks)
         self._by_subject: dict[tuple[str, str], list[str]] = defaultdict(list)  # accounts, by scope and subject
-        self._charged: set[tuple[str, str]] | None = set()  # columns and subjects; None: not all are known
+        self._charged: dict[tuple[str, str], int] = {}  # when one of a scope was charged last, since `_charged_from`
+        self._charged_from: int | None = None  # None: from the first row on
 
     def _wrong(self, words: str) -> Wrong:
         return Wrong(self.row, words, self._content)
@@ -88,7 +90,7 @@ class Effects:
                 return
             task = self.tasks.get(account.name.subject) if defined.budget.own else None
             account.take_limits(defined, None if task is None else task.terms)
-            if defined.removed_at is None:
+            if defined.removed_at is None and defined.budget.lists(account.name.subject):
                 self._put_budget(account, defined.budget)
 
     def _put_budget(self, account: Tally, budget: Budget) -> None:
@@ -155,9 +157,8 @@ class Effects:
             self._count_pruned(account, data)
             return
         missed, after = None, self._counted_before(account, data)
-        if after is not None and account.name.scope in SUBJECT_COLUMN:
-            column, name = SUBJECT_COLUMN[account.name.scope], account.name
-            missed = self._earlier.missed(column, name.subject, self._since(account), after, account.id, self.row)
+        if after is not None:
+            missed = self._earlier.missed(account.name, self._since(account), after, account.id, (self.row, self.at))
         self._compare_past(account, self._count(account, data), missed)
         self._end_count(account, self.row - 1, after or 0)
 
@@ -183,7 +184,7 @@ class Effects:
 
     def _end_count(self, account: Tally, rows_to: int, rows_from: int = 0) -> None:
         """Note up to which row an account has counted; before there were such numbers, nothing can be said of it."""
-        account.count_up(rows_to, self.definitions[account.name.budget].budget, rows_from)
+        account.count_up(rows_to, self._budget_of(account), rows_from)
         if not self.is_new:
             account.counted_row, account.is_counted_told = None, False
 
@@ -194,19 +195,28 @@ class Effects:
 
     def _past(self, account: Tally) -> Iterable[Spend] | None:
         """Ask for what a new account's subject has spent."""
-        column, subject = SUBJECT_COLUMN[account.name.scope], account.name.subject
-        if self._charged is not None and (column, subject) not in self._charged:
-            return ()
-        return self._earlier.spends(column, subject, self._since(account), self.row)
+        name, since = account.name, self._since(account)
+        from_ = self._charged_from
+        if from_ is None or (since is not None and since > from_):
+            last = self._charged.get((name.scope, name.subject))
+            if last is None or (since is not None and last < since):
+                return ()
+        return self._earlier.spends(name, since, (self.row, self.at))
+
+    def _note_charge(self, payers: Payers) -> None:
+        """Remember who was charged, so that nobody need look for what others have spent."""
+        for scope in SCOPES:
+            for subject in subjects_in(scope, payers):
+                self._charged[scope, subject] = self.at
 
     def _compare_past(self, account: Tally, said: Tally, spends: Iterable[Spend] | None) -> None:
         """Check that an account counts what its window has seen."""
         if spends is None:
             return
         past = Tally(account.id, account.name)
-        budget = self.definitions[account.name.budget].budget
-        for provider, model, usd, tokens, held_at in spends:
-            if past.contains(held_at) and budget.applies(provider=provider, model=model):
+        budget, subject = self._budget_of(account), account.name.subject
+        for *who, usd, tokens, held_at in spends:
+            if past.contains(held_at) and is_of(budget, subject, *who):
                 past.spend(held_at, self.at, usd, tokens)
         if (past.spent(), past.spent_steps()) != (said.spent(), said.spent_steps()):
             told, seen = amount(*said.spent()), amount(*past.spent())
@@ -234,16 +244,16 @@ class Effects:
 
     def _uncounted(self, account: Tally) -> dict[str, OpenCall]:
         """Find the open calls that belong to an account and are not on it."""
-        budget, name = self.definitions[account.name.budget].budget, account.name
-        place = PLACES[SUBJECT_COLUMN[name.scope]]
+        budget, subject = self._budget_of(account), account.name.subject
         return {
             call: held
             for call, held in self.open.items()
-            if held.facts[place] == name.subject
-            and account.contains(held.at)
-            and budget.applies(provider=held.fact("provider"), model=held.fact("model"))
-            and account.id not in held.accounts
+            if account.contains(held.at) and account.id not in held.accounts and is_of(budget, subject, *held.who)
         }
+
+    def _budget_of(self, account: Tally) -> Budget:
+        """Give the budget of an account, in force or not; a task's own with the terms of its task."""
+        return self._as_in_force(self.definitions[account.name.budget].budget, account.name.subject)
 
     def _budget_raised(self, data: Content) -> None:
         account, by = self._account(data["account"]), data["by_nano"]
@@ -274,14 +284,14 @@ class Effects:
         account.forget_raises()
 
     def _enforces(self, account: Tally) -> bool:
-        name = account.name
-        return self.is_new and self._as_in_force(self.definitions[name.budget].budget, name.subject).enforce
+        return self.is_new and self._budget_of(account).enforce
 
     def _task_new(self, data: Content) -> None:
         name = self._content["task"]
         task, own = self._task(name), self._own()
         before = task.terms
-        task.terms = replace(before, window=data["window"], limit_nano=data["limit_nano"], closed=False)
+        user = data.get("user")
+        task.terms = replace(before, window=data["window"], limit_nano=data["limit_nano"], closed=False, user=user)
         task.created, task.row = self.at if task.created is None else task.created, self.row
         self._changed()
         if self.is_new and data["reopened"] is not before.closed:

@@ -6,25 +6,30 @@ Pure: the rows themselves are asked of whoever has them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from lockpin_core.budgets import Budget, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import Seat, Spans, TaskTerms, own_budget, seats_of
+from lockpin_core.ledger.columns import payers_of
 from lockpin_core.ledger.protocol import Rules
-from lockpin_core.ledger.tally import Defined, Task, shown
+from lockpin_core.ledger.tally import Defined, Name, Task, shown
+from lockpin_core.ledger.whose import WHO_NAMES
 from lockpin_core.refusals import stamp
 from lockpin_core.windows import STEPS
 
-_REMEMBERED = 4096  # models whose accounts are kept in memory
-_ANY = "\0"  # stands for whoever it may be
+_REMEMBERED = 4096  # of whom the accounts are kept in memory
+_ANY = "\0"  # stands for whatever task it may be
 _NEVER = 2**63
+_USER = WHO_NAMES.index("user")
 
 type Content = Mapping[str, Any]
-type Spend = tuple[str, str, int, int, int]  # provider, model, nanodollars, tokens, instant of the hold
+type Spend = Sequence[Any]  # the values of WHO_NAMES, nanodollars, tokens, instant of the hold
+type Now = tuple[int, int]  # the row that is being applied, and its instant
 type Facts = tuple[object, ...]  # the values of FACT_NAMES
+type Who = tuple[Any, ...]  # the values of WHO_NAMES
 
 
 class Wrong(Exception):
@@ -60,12 +65,12 @@ class Earlier(Protocol):
     def resolution(self, call: str, held_at: int, told: int | None, row: int) -> Resolution | None:
         """Say how a call whose hold was taken then has ended; None: it has not. `told` is the row that is named."""
 
-    def spends(self, column: str, subject: str, since: int | None, row: int) -> Iterable[Spend] | None:
-        """Give what was charged and corrected for a subject from an instant on; None: it cannot be known."""
+    def spends(self, whose: Name, since: int | None, now: Now) -> Iterable[Spend] | None:
+        """Give what was charged and corrected for all who may be a subject from an instant on; None: it cannot be
+        known.
+        """
 
-    def missed(
-        self, column: str, subject: str, since: int | None, after: int, account: str, row: int
-    ) -> Iterable[Spend] | None:
+    def missed(self, whose: Name, since: int | None, after: int, account: str, now: Now) -> Iterable[Spend] | None:
         """Give the same of calls that ended after a row and are not listed on an account."""
 
     def last_row(self, writer: str, at: int) -> int | None:
@@ -81,13 +86,11 @@ class Nothing:
         """See Earlier."""
         return UNKNOWN
 
-    def spends(self, column: str, subject: str, since: int | None, row: int) -> Iterable[Spend] | None:
+    def spends(self, whose: Name, since: int | None, now: Now) -> Iterable[Spend] | None:
         """See Earlier."""
         return None
 
-    def missed(
-        self, column: str, subject: str, since: int | None, after: int, account: str, row: int
-    ) -> Iterable[Spend] | None:
+    def missed(self, whose: Name, since: int | None, after: int, account: str, now: Now) -> Iterable[Spend] | None:
         """See Earlier."""
         return None
 
@@ -98,10 +101,14 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The accounts of all calls of one model: whether a task's own, and what stands before and after the subject."""
+    """The accounts of all calls of one model by the same payers, whatever their task: what stands before and after it.
+
+    An account that is not one of the task has nothing behind.
+    """
 
     ends: int
-    parts: Sequence[tuple[bool, str, str]]
+    own: tuple[str, str]
+    others: Sequence[tuple[str, str | None]]
 
 
 class Seating:
@@ -110,57 +117,60 @@ class Seating:
     def __init__(self, definitions: Mapping[str, Defined], tasks: Mapping[str, Task]) -> None:
         self._definitions, self._tasks = definitions, tasks
         self._spans, self._rules = Spans(), self._in_force()
-        self._known: dict[tuple[str, str], _Shape] = {}  # by provider and model
+        self._known: dict[Who, _Shape] = {}  # by all but the task
 
     def forget(self) -> None:
         """Read anew what is in force."""
         self._known.clear()
         self._rules = self._in_force()
 
-    def accounts(self, task: str, machine: str, provider: str, model: str, at: int) -> tuple[str, ...]:
+    def accounts(self, who: Who, at: int) -> tuple[str, ...]:
         """List the accounts that a hold of that instant must be on; instants only grow."""
-        rules = self._rules
+        rules, task = self._rules, who[0]
         if rules is None:
             return ()
-        shape = self._known.get((provider, model))
+        shape = self._known.get(who[1:])
         if shape is None or at >= shape.ends:
-            shape = self._shape(rules, provider, model, at)
-        names = [f"{before}{task if is_task else machine}{after}" for is_task, before, after in shape.parts]
+            shape = self._shape(rules, who, at)
+        others = [before if after is None else f"{before}{task}{after}" for before, after in shape.others]
         known = self._tasks.get(task)
+        if (None if known is None else known.terms.user) != (who[_USER] or None):
+            return tuple(others)
         if known is not None and _has_limit(known.terms):
             own = own_budget(rules.task_default, known.terms)
-            names[0] = account_id(own, task, self._spans.at(own.window, instant(at)))
-        return tuple(names)
+            return (account_id(own, task, self._spans.at(own.window, instant(at))), *others)
+        return (f"{shape.own[0]}{task}{shape.own[1]}", *others)
 
-    def _shape(self, rules: Rules, provider: str, model: str, at: int) -> _Shape:
-        seats = seats_of(Payers(_ANY, _ANY), provider, model, rules, rules.task_default, instant(at), self._spans)
-        parts = []
-        for seat in seats:
-            before, _, after = seat.account.partition(_ANY)
-            parts.append((seat.budget.scope == "task", before, after))
+    def _shape(self, rules: Rules, who: Who, at: int) -> _Shape:
+        _, *payers, provider, model = who
+        own = replace(rules.task_default, users=(payers[_USER - 1],) if payers[_USER - 1] else ())
+        seats = seats_of(payers_of(_ANY, *payers), provider, model, rules, own, instant(at), self._spans)
+        parts = [seat.account.partition(_ANY) for seat in seats]
+        split = [(before, after if found else None) for before, found, after in parts]
         ends = min((micros(seat.span.end) for seat in seats if seat.span.end is not None), default=_NEVER)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        shape = self._known[provider, model] = _Shape(ends, parts)
+        shape = self._known[who[1:]] = _Shape(ends, (split[0][0], split[0][1] or ""), split[1:])
         return shape
 
-    def limited_since(self, task: str, machine: str, provider: str, model: str, at: int) -> int | None:
+    def limited_since(self, who: Who, at: int) -> int | None:
         """Give the row since which an enforced limit, or a task that was closed, stands against a hold; None: none."""
-        known = self._tasks.get(task)
-        rows = [] if known is None or not known.terms.closed else [known.row]
-        for seat in self._seats(task, machine, provider, model, at):
+        *payers, provider, model = who
+        found, known = payers_of(*payers), self._tasks.get(who[0])
+        rows = [] if known is None or not known.terms.closes(found) else [known.row]
+        for seat in self._seats(found, provider, model, at):
             budget = seat.budget
             if budget.enforce and (budget.limit is not None or budget.limit_tokens is not None):
                 is_tasks = budget.own and known is not None and _has_limit(known.terms)
                 rows.append(known.row if is_tasks and known is not None else self._definitions[budget.name].row)
         return min(rows, default=None)
 
-    def _seats(self, task: str, machine: str, provider: str, model: str, at: int) -> tuple[Seat, ...]:
+    def _seats(self, payers: Payers, provider: str, model: str, at: int) -> tuple[Seat, ...]:
         if self._rules is None:
             return ()
-        known = self._tasks.get(task)
+        known = self._tasks.get(payers.task)
         own = own_budget(self._rules.task_default, None if known is None else known.terms)
-        return seats_of(Payers(task, machine), provider, model, self._rules, own, instant(at), self._spans)
+        return seats_of(payers, provider, model, self._rules, own, instant(at), self._spans)
 
     def _in_force(self) -> Rules | None:
         here = [defined.budget for _, defined in sorted(self._definitions.items()) if defined.removed_at is None]

@@ -196,8 +196,9 @@ class Frame:
                 self.balances.forget_all_raises(after)  # a limit that is set anew is the limit
             self.balances.rearm_all(after)
             turned = (before.budget.window, before.budget.scope) != (after.window, after.scope)
-            if change.is_back or turned:
-                self.balances.catch_up(after)
+            for seat in self.balances.in_force_accounts(after):
+                if change.is_back or turned or not before.budget.lists(seat.subject):
+                    self.balances.catch_up(seat)
 
     def conflict(self, rules: Rules, origin: str, others: Sequence[str]) -> str | None:
         """Say where running writers of another origin have other budgets in force; None: nowhere."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from lockpin_core.call import Payers, Share
 from lockpin_core.clock import instant
+from lockpin_core.ledger import columns
 from lockpin_core.ledger.shares import read
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit, Usage
@@ -293,11 +294,7 @@ def _decided(row: sqlite3.Row, detail: Mapping[str, Any]) -> datetime:
 
 def payers_of(row: sqlite3.Row) -> Payers:
     """Read who pays off a row."""
-    return Payers(
-        task=row["task"], machine=row["machine"], key=row["key"], user=row["user"], team=row["team"],
-        groups=tuple(json.loads(row["groups"] or "[]")), ring=row["ring"], project=row["project"],
-        tags=tuple(json.loads(row["tags"] or "{}").items()),
-    )  # fmt: skip
+    return columns.payers_of(*(row[name] for name in columns.PAYER_NAMES))
 
 
 def _balances(accounts: str | None, data: str | None) -> tuple[Balanced, ...]:

@@ -19,7 +19,7 @@ from lockpin_core.ledger.admin import canonical_reason, canonical_task, refuse_t
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs, stored
+from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs
 from lockpin_core.ledger.memory_keys import MemoryKeys
 from lockpin_core.ledger.memory_waiting import done
 from lockpin_core.ledger.protocol import (
@@ -191,7 +191,7 @@ class MemoryLedger(MemoryBooks):
         """See Admin."""
         with self._lock:
             here = sorted((d for d in self._definitions.values() if not d.is_removed), key=lambda d: d.budget.name)
-            return [StoredBudget(d.budget, d.source, d.since) for d in here]
+            return [d.shown() for d in here]
 
     def budget_set(self, budget: Budget, *, who: str) -> StoredBudget | None:
         """See Admin."""
@@ -201,7 +201,7 @@ class MemoryLedger(MemoryBooks):
             if before is not None and not before.is_removed and before.source == CONFIG:
                 raise CommandError(f'budget "{budget.name}" is one of the configuration')
             self._put(budget, COMMAND)
-            return None if before is None or before.is_removed else stored(before)
+            return None if before is None or before.is_removed else before.shown()
 
     def budget_rm(self, name: str, *, who: str) -> StoredBudget:
         """See Admin."""
@@ -211,7 +211,7 @@ class MemoryLedger(MemoryBooks):
                 raise CommandError(f'no budget "{name}" was made by command')
             before.is_removed = True
             self._event("budget_removed", None)
-            return stored(before)
+            return before.shown()
 
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing:
         """See Admin."""
@@ -273,7 +273,8 @@ class MemoryLedger(MemoryBooks):
         with self._lock:
             budgets = (rules.task_default, *rules.budgets)
             if payers is not None:
-                return list(self._standings(tuple(self._seat(b, b.subject(payers)) for b in budgets)))
+                theirs = (self._seat(b, subject) for b in budgets for subject in b.subjects(payers))
+                return list(self._standings(tuple(seat for seat in theirs if seat.budget.is_for(payers))))
             used = [(b, a.seat) for b in budgets for a in self._accounts.values() if a.seat.budget.name == b.name]
             seats = tuple(self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
             return [s for s in self._standings(seats) if s.spent or s.held or s.spent_tokens or s.held_tokens]

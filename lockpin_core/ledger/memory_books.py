@@ -29,6 +29,7 @@ from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn, done
 from lockpin_core.ledger.protocol import (
     Closed,
+    Crossed,
     Held,
     Resolved,
     Rules,
@@ -101,6 +102,9 @@ class _Definition:
     source: str
     since: datetime
     is_removed: bool = False
+
+    def shown(self) -> StoredBudget:
+        return StoredBudget(self.budget, self.source, self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ class MemoryBooks:
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         now, task = self._now(), call.payers.task
-        if self._terms.get(task, LIFETIME_TERMS).closed:
+        if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
             return Closed(now, task)
         if not self._origin:
             self._define(rules)
@@ -310,10 +314,11 @@ class MemoryBooks:
                 account.balance.forget_raises()
             self._rearm(account.seat)
         turned = (before.budget.window, before.budget.scope) != (budget.window, budget.scope)
-        if before.is_removed or turned:
-            for account in accounts:
-                if account.seat.account == self._seat(budget, account.seat.subject).account:
-                    self._catch_up(account)
+        for account in accounts:
+            subject = account.seat.subject
+            is_back = before.is_removed or turned or not before.budget.lists(subject)
+            if is_back and budget.lists(subject) and account.seat.account == self._seat(budget, subject).account:
+                self._catch_up(account)
 
     def _in_force(self, rules: Rules) -> Rules:
         if self._origin and self._rules is not None:
@@ -348,11 +353,11 @@ class MemoryBooks:
             recent=tuple(reversed(charges[-RECENT:])), crossed=self._crossed(standings) if charge else (),
         )  # fmt: skip
 
-    def _crossed(self, standings: tuple[Standing, ...]) -> tuple[tuple[str, str], ...]:
-        crossed: list[tuple[str, str]] = []
+    def _crossed(self, standings: tuple[Standing, ...]) -> tuple[Crossed, ...]:
+        crossed: list[Crossed] = []
         for standing in standings:
             account, passed = self._accounts[standing.account], passed_steps(standing, standing.budget.alert_at)
-            crossed += [(standing.budget.name, step) for step in passed if step not in account.told]
+            crossed += [Crossed(standing.budget.name, standing.subject, s) for s in passed if s not in account.told]
             account.told = passed or account.told
         return tuple(crossed)
 
@@ -438,13 +443,8 @@ class MemoryBooks:
             self.rows.append(Row("refusal", self._now(), note.id, note.payers.task, count=refused.count, code=code))
 
 
-def stored(definition: _Definition) -> StoredBudget:
-    """Give a definition as commands see it."""
-    return StoredBudget(definition.budget, definition.source, definition.since)
-
-
 def belongs(held: _Open, seat: Seat) -> bool:
     """Say whether a call is one of an account."""
     call, budget = held.call, seat.budget
-    applies = budget.applies(provider=call.provider, model=call.model)
-    return applies and budget.subject(call.payers) == seat.subject and is_in(seat.span, held.at)
+    applies = budget.applies(call.payers, provider=call.provider, model=call.model)
+    return applies and seat.subject in budget.subjects(call.payers) and is_in(seat.span, held.at)

@@ -9,36 +9,42 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockpin_core.budgets import Budget
 from lockpin_core.clock import micros
+from lockpin_core.ledger import whose
 from lockpin_core.ledger.accounts import Balance, Seat
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.shares import called
 from lockpin_core.ledger.totals import SLOT_US
+from lockpin_core.ledger.whose import WHO_NAMES, is_of
 from lockpin_core.windows import STEPS, WindowSpan
 
 FIRST, LAST = -(2**63), 2**63 - 1
-SUBJECT_COLUMN = {"task": "task", "machine": "machine"}  # by scope; a new scope adds its column of `rows` here
-
-_TOTALS = """
-SELECT f.provider, f.model, sum(t.spent_nano), sum(t.tokens) FROM facets f JOIN totals t ON t.facet = f.id
-WHERE f.{column} = ? AND t.slot >= ? AND t.slot < ? GROUP BY f.provider, f.model"""
-_SPENDS = """
-SELECT provider, model, usd, tokens, held_at FROM rows
-WHERE {column} = ? AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
+_WHO, _MISSED_WHO, _HOLDS_WHO, _FACETS_WHO = (
+    ", ".join(f'{of}"{name}"' for name in WHO_NAMES) for of in ("", "missed.", "h.", "f.")
+)
+# Whose tasks they are facets know, and the rows of a task are found by its index.
+_OF_TASKS = "{its} AND task IN (SELECT DISTINCT f.task FROM facets f WHERE {facets})"
+_WITHOUT_TASKS = ("task", "machine", "org")  # scopes of which rows are not found quicker so
+_TOTALS = f"""
+SELECT max(f.task), {_FACETS_WHO.partition(", ")[2]}, sum(t.spent_nano), sum(t.tokens)
+FROM facets f JOIN totals t ON t.facet = f.id
+WHERE {{its}} AND t.slot >= ? AND t.slot < ? GROUP BY {_FACETS_WHO.partition(", ")[2]}"""
+_SPENDS = f"""
+SELECT {_WHO}, usd, tokens, held_at FROM rows
+WHERE {{its}} AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
 # What was not counted: calls that ended since a row, and what was corrected of just those.
-_MISSED = """
+_MISSED = f"""
 WITH missed AS (
-  SELECT call, provider, model, usd, tokens, held_at FROM rows
-  WHERE {column} = ? AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
+  SELECT call, {_WHO}, usd, tokens, held_at FROM rows
+  WHERE {{its}} AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
     AND +id > ? AND instr(accounts, ?) = 0)
-SELECT provider, model, usd, tokens, held_at FROM missed
-UNION ALL SELECT missed.provider, missed.model, c.usd, c.tokens, missed.held_at
+SELECT {_WHO}, usd, tokens, held_at FROM missed
+UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, missed.held_at
 FROM missed CROSS JOIN rows c ON c.call = missed.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
 WHERE c.kind = 'correction' AND instr(c.accounts, ?) = 0"""
-_OPEN = """
-SELECT o.call, o.accounts, o.usd, o.tokens, h.provider, h.model FROM open_holds o JOIN rows h
-ON h.call = o.call AND h.kind = 'hold' WHERE o.at >= ? AND o.at < ? AND h.{column} = ? ORDER BY o.call"""
+_OPEN = f"""
+SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o JOIN rows h
+ON h.call = o.call AND h.kind = 'hold' WHERE {{its}} AND o.at >= ? AND o.at < ? ORDER BY o.call"""
 
 type Spend = tuple[int, int, int]  # nanodollars, tokens, instant of the hold
 
@@ -89,19 +95,27 @@ class Past:
 
     def _summed(self, seat: Seat, start: int, end: int) -> list[Spend]:
         slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)
-        sql = _TOTALS.format(column=SUBJECT_COLUMN[seat.budget.scope])
-        rows = self._connection.execute(sql, (seat.subject, *slots)).fetchall()
-        return [(usd, tokens, start) for who, model, usd, tokens in rows if _applies(seat.budget, who, called(model))]
+        sql = _TOTALS.format(its=whose.condition(seat.budget.scope, "f."))
+        rows = self._connection.execute(sql, (_value(seat), *slots)).fetchall()
+        return [
+            (usd, tokens, start)
+            for *who, model, usd, tokens in rows
+            if is_of(seat.budget, seat.subject, *who, called(model))
+        ]
 
     def _spends(self, template: str, seat: Seat, held: tuple[int, int], *more: object) -> list[Spend]:
-        sql = template.format(column=SUBJECT_COLUMN[seat.budget.scope])
-        rows = self._connection.execute(sql, (seat.subject, held[0], *held, *more)).fetchall()
-        return [tuple(row[2:]) for row in rows if _applies(seat.budget, row[0], row[1])]
+        its, values = whose.condition(seat.budget.scope), [_value(seat)]
+        if seat.budget.scope not in _WITHOUT_TASKS:
+            its = _OF_TASKS.format(its=its, facets=whose.condition(seat.budget.scope, "f."))
+            values *= 2
+        sql = template.format(its=its)
+        rows = self._connection.execute(sql, (*values, held[0], *held, *more)).fetchall()
+        return [(*row[-3:],) for row in rows if is_of(seat.budget, seat.subject, *row[:-3])]
 
     def _open(self, seat: Seat) -> list[OpenCall]:
-        sql = _OPEN.format(column=SUBJECT_COLUMN[seat.budget.scope])
-        rows = self._connection.execute(sql, (*bounds(seat.span), seat.subject)).fetchall()
-        return [OpenCall(*row[:4]) for row in rows if _applies(seat.budget, row[4], row[5])]
+        sql = _OPEN.format(its=whose.condition(seat.budget.scope, "h."))
+        rows = self._connection.execute(sql, (_value(seat), *bounds(seat.span))).fetchall()
+        return [OpenCall(*row[:4]) for row in rows if is_of(seat.budget, seat.subject, *row[4:])]
 
     def _hold(self, balance: Balance, calls: list[OpenCall]) -> list[OpenCall]:
         balance.held_nano = sum(call.usd for call in calls)
@@ -126,8 +140,8 @@ def _counted(balance: Balance, spends: Sequence[Spend], at: int) -> Balance:
     return balance
 
 
-def _applies(budget: Budget, provider: str, model: str) -> bool:
-    return budget.applies(provider=provider, model=model)
+def _value(seat: Seat) -> str:
+    return whose.value(seat.budget.scope, seat.subject)
 
 
 def _rolling_start(at: int, period_ms: int) -> int:

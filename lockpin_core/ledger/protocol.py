@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
@@ -32,7 +32,7 @@ class Held:
 
     call: Call
     at: datetime  # ledger time
-    standings: tuple[Standing, ...]  # after the hold, in the order: the task's own, then by budget name
+    standings: tuple[Standing, ...]  # after the hold: the task's own, where it is the payers', then by budget name
     waited: timedelta = timedelta(0)  # for how long it had to; the call's `waited_ms` has it too
     degraded: bool = False  # the ledger is away and no enforced limit applies: held in memory, written when it is back
 
@@ -67,6 +67,14 @@ class Closed:
     task: str
 
 
+class Crossed(NamedTuple):
+    """An alert step that a charge passed, on one account of a budget."""
+
+    budget: str
+    subject: str
+    step: str
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """A hold's one resolution, also when an earlier operation made it (`first` False)."""
@@ -81,7 +89,7 @@ class Resolved:
     standings: tuple[Standing, ...]  # after it
     task_spent: Money  # of the task over all its time
     recent: tuple[Money, ...] = ()  # the task's last charges, newest first, at most 20, this one included
-    crossed: tuple[tuple[str, str], ...] = ()  # (budget name, step) whose alert step this charge passed
+    crossed: tuple[Crossed, ...] = ()  # the alert steps that this charge passed
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,24 +15,25 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import SCOPES, Budget, subjects_in
 from lockpin_core.clock import Clock, NewId, instant, micros
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger import upstream
 from lockpin_core.ledger.accounts import own_budget
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.columns import PAYER_NAMES, payers_of
 from lockpin_core.ledger.compare import TakenOut, digest_of
 from lockpin_core.ledger.expected import Wrong
-from lockpin_core.ledger.past import SUBJECT_COLUMN
 from lockpin_core.ledger.place import connect, open_ledger
 from lockpin_core.ledger.replay import Replay
 from lockpin_core.ledger.verify import verify
+from lockpin_core.ledger.whose import WHO_NAMES, is_of
 from lockpin_core.refusals import stamp
 from lockpin_core.windows import MAX_PERIOD_MS, STEPS
 
@@ -230,27 +231,28 @@ class _Pruning:
         if not away:
             return
         ended = _by_subject(rows)
-        for account, budget, scope, subject, counted_row in away:
+        for account, budget, subject, counted_row in away:
             listed = encode(account)
             missed = [
                 row
-                for row in ended[scope, subject]
+                for row in ended[budget.scope, subject]
                 if row["id"] > counted_row
                 and listed not in row["accounts"]
-                and budget.applies(provider=row["provider"], model=row["model"])
+                and is_of(budget, subject, *(row[name] for name in WHO_NAMES))
             ]
             if missed:
                 self._count(account, missed, counted_row, rows[-1]["id"])
 
-    def _away(self) -> Iterator[tuple[str, Budget, str, str, int]]:
+    def _away(self) -> Iterator[tuple[str, Budget, str, int]]:
         for account, name, scope, subject, counted_row in self._connection.execute(_LIFETIME).fetchall():
             stored = self._books.definitions.find(name)
-            if stored is None or scope not in SUBJECT_COLUMN:
+            if stored is None:
                 continue
             budget = stored.budget
             now = own_budget(budget, self._books.terms(subject)) if budget.own else budget
-            if stored.removed_at is not None or (now.window.kind, now.scope) != ("lifetime", scope):
-                yield account, budget, scope, subject, counted_row
+            is_there = (now.window.kind, now.scope) == ("lifetime", scope) and now.lists(subject)
+            if stored.removed_at is not None or not is_there:
+                yield account, _as_back(now, scope, subject), subject, counted_row
 
     def _count(self, account: str, missed: Sequence[Row], counted_row: int, rows_to: int) -> None:
         amounts = [(row["usd"], row["tokens"]) for row in missed]
@@ -263,13 +265,25 @@ class _Pruning:
         self._books.event("account_caught_up", told_of | told)
 
 
+def _as_back(budget: Budget, scope: str, subject: str) -> Budget:
+    """Give a budget as one that has an account for this subject again."""
+    match scope:
+        case "group":
+            return replace(budget, scope=scope, groups=(subject,))
+        case "tag":
+            return replace(budget, scope=scope, tags=(subject,))
+    return replace(budget, scope=scope)
+
+
 def _by_subject(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
     """Sort calls that ended by whom they may count for."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["kind"] in ("charge", "void"):
-            for scope, column in SUBJECT_COLUMN.items():
-                found[scope, row[column]].append(row)
+            payers = payers_of(*(row[name] for name in PAYER_NAMES))
+            for scope in SCOPES:
+                for subject in subjects_in(scope, payers):
+                    found[scope, subject].append(row)
     return found
 
 

@@ -163,7 +163,11 @@ class LedgerReader:
 
     def machines(self) -> list[str]:
         """List the machines that have an account, in whatever window."""
-        rows = self._rows("SELECT DISTINCT subject FROM accounts WHERE scope = 'machine' ORDER BY 1")
+        return self.subjects("machine")
+
+    def subjects(self, scope: str) -> list[str]:
+        """List those of a scope that have an account, in whatever window."""
+        rows = self._rows("SELECT DISTINCT subject FROM accounts WHERE scope = ? ORDER BY 1", scope)
         return [row[0] for row in rows]
 
     def events(self, *, since: datetime | None = None) -> Iterator[Event]:
@@ -229,9 +233,9 @@ class LedgerReader:
         balances.at = micros(now)
         return balances, now
 
-    def _rows(self, sql: str) -> list[Any]:
+    def _rows(self, sql: str, *values: object) -> list[Any]:
         with self._snapshot():
-            return self._connection.execute(sql).fetchall()
+            return self._connection.execute(sql, values).fetchall()
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -280,13 +284,15 @@ def standings_at(
     budgets = (rules.task_default, *rules.budgets)
     balances.at = micros(now)
     if payers is not None:
-        wanted = [(budget, budget.subject(payers), "") for budget in budgets]
+        wanted = [(budget, subject, "") for budget in budgets for subject in budget.subjects(payers)]
     else:
         wanted = [(b, seat.subject, seat.account) for b in budgets for seat in balances.in_window(b, micros(now))]
     seats = []
     for budget, subject, account in wanted:
         task = tasks.get(subject) if budget.own else None
         limits = budget if task is None else own_budget(budget, task.terms)
+        if payers is not None and not limits.is_for(payers):
+            continue
         seat = seat_of(limits, subject, now, balances.spans)
         if account in ("", seat.account):
             seats.append(seat)

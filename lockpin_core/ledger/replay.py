@@ -12,20 +12,23 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lockpin_core.budgets import SCOPES, subjects_in
+from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.ledger.chain import ZERO_HASH
-from lockpin_core.ledger.columns import FACT_NAMES
-from lockpin_core.ledger.effects import SUBJECT_COLUMN, Effects
-from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Wrong, not_its
+from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of
+from lockpin_core.ledger.effects import Effects
+from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Who, Wrong, not_its
 from lockpin_core.ledger.key_states import KeyStates
 from lockpin_core.ledger.shares import TOKEN_COLUMNS, raw
 from lockpin_core.ledger.tally import PLACES, Defined, OpenCall, Tally, Task, amount, shown
+from lockpin_core.ledger.whose import WHO_NAMES
 from lockpin_core.money import Money
 from lockpin_core.refusals import stamp
 
 OUTSIDE = ("id", "prev", "hash")  # the columns that a row's hash does not cover
 STATE_VERSION = 2
-_TASK, _MACHINE = PLACES["task"], PLACES["machine"]
+_TASK = PLACES["task"]
 
 # The content comes in canonical order already.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -98,7 +101,7 @@ class Replay(Effects):
         made.keys = KeyStates.of(state.get("keys", {}))
         made.accounts = {name: Tally.of(name, told) for name, told in state["accounts"].items()}
         made.open = {call: OpenCall.of(told) for call, told in state["open"].items()}
-        made.is_new, made._charged = state.get("is_new", False), None
+        made.is_new, made._charged_from = state.get("is_new", False), made.at
         made.unjudged = state.get("unjudged", 0 if made.is_new else made.calls)
         made._seating = Seating(made.definitions, made.tasks)
         for account in made.accounts.values():
@@ -127,20 +130,20 @@ class Replay(Effects):
         names, data = _names(content["accounts"]), content.get("data")
         if call in self.open:
             raise self._wrong("its call has an open hold already")
-        if usd < 0 or tokens < 0 or not names:
-            raise self._wrong("it holds less than nothing, or on no account")
+        if usd < 0 or tokens < 0:
+            raise self._wrong("it holds less than nothing")
         told = {} if data is None else json.loads(data)
         unchecked = bool(told.get("unchecked"))
-        who = (task, content["machine"], content["provider"], content["model"])
+        who = _who(content)
         if task not in self.tasks:
             self.tasks[task] = Task()
-        elif self.tasks[task].terms.closed and not unchecked:
+        elif self.tasks[task].terms.closes(_payers(content)) and not unchecked:
             raise self._wrong(f'its task "{task}" was closed')
         accounts = [self._account(name) for name in names]
         for account in accounts:
             self._judge(account, usd, tokens, checked=not unchecked)
         if self.is_new:
-            wanted = self._seating.accounts(*who, at)
+            wanted = self._seating.accounts(who, at)
             if names != wanted:
                 raise self._wrong(not_its(names, wanted))
             if unchecked:
@@ -153,12 +156,12 @@ class Replay(Effects):
         self.open[call] = OpenCall(at, usd, tokens, names, content["writer"], _facts(content))
         self.calls += 1
 
-    def _judge_unchecked(self, who: tuple[str, str, str, str], after_row: int | None) -> None:
+    def _judge_unchecked(self, who: Who, after_row: int | None) -> None:
         """Check that no limit stood against a hold that was written later: one that came meanwhile may be there now.
 
         `after_row` is the last row that was there when its call was let go.
         """
-        since = self._seating.limited_since(*who, self.at)
+        since = self._seating.limited_since(who, self.at)
         if after_row is not None and not 0 <= after_row < self.row:
             raise self._wrong(f"it was let go after row {after_row}, which was not there yet")
         if since is not None and (after_row is None or since <= after_row):
@@ -168,8 +171,7 @@ class Replay(Effects):
         """Check that a hold may be on an account. One that is of no budget in force now is only counted."""
         if not account.contains(self.at):
             raise self._wrong(f"it is outside the window of {shown(account.id)}")
-        column = SUBJECT_COLUMN.get(account.name.scope)
-        if column is not None and self._content.get(column) != account.name.subject:
+        if account.name.subject not in subjects_in(account.name.scope, _payers(self._content)):
             raise self._wrong(f"{shown(account.id)} is not its own")
         self._put_limit(account)
         if account.fault:
@@ -209,10 +211,8 @@ class Replay(Effects):
     def _spend(self, held: OpenCall, usd: int, tokens: int) -> None:
         for name in held.accounts:
             self.accounts[name].spend(held.at, self.at, usd, tokens)
-        task = held.facts[_TASK]
-        self.tasks[task].spent_nano += usd
-        if self._charged is not None:
-            self._charged.update((("task", task), ("machine", held.facts[_MACHINE])))
+        self.tasks[held.facts[_TASK]].spent_nano += usd
+        self._note_charge(held.payers)
 
     def _compare_receipt(self, content: Content, names: tuple[str, ...]) -> None:
         """Check what a resolution says of its accounts, limits included."""
@@ -283,9 +283,10 @@ class Replay(Effects):
             self._judge_correction(content, found, names)
             # Usage that came late says all that its call costs; a person, by how much it is another amount.
             self._compare_shares(content, found.usd + usd if "usage" in content else usd)
+        payers = _payers(content)
         for name in names:
             account = self.accounts[name]
-            is_its = content.get(SUBJECT_COLUMN[account.name.scope]) == account.name.subject
+            is_its = account.name.subject in subjects_in(account.name.scope, payers)
             if not is_its or not account.contains(held_at) or (told is not None and account.reset_row >= told):
                 raise self._wrong(f"it is on {shown(name)}, which does not count it")
             account.expire(self.at)
@@ -294,8 +295,7 @@ class Replay(Effects):
                 raise self._wrong(f"by it {shown(name)} would have spent less than nothing")
         self._task(content["task"]).spent_nano += usd
         self.over_hold += content.get("over_hold", 0)
-        if self._charged is not None:
-            self._charged.update((("task", content["task"]), ("machine", content["machine"])))
+        self._note_charge(payers)
 
     def _judge_correction(self, content: Content, found: Resolution, names: tuple[str, ...]) -> None:
         """Check a correction of a call whose end is there: what it costs now, whose it is, and who counts it."""
@@ -312,11 +312,13 @@ class Replay(Effects):
         if "over_hold" in content and content["over_hold"] != (usd > 0 or 0 < found.tokens < cost[1]):
             raise self._wrong("what it says of its hold is not so")
         wanted = [name for name in found.accounts if self.accounts[name].reset_row < found.row]
-        for column, subject in (("task", content["task"]), ("machine", content["machine"])):
-            for name in self._by_subject.get((column, subject), ()):
-                account, what = self.accounts[name], (content["provider"], content["model"])
-                if name not in found.accounts and account.has_counted(found.row, content["held_at"], *what):
-                    wanted.append(name)
+        payers, what = _payers(content), (content["provider"], content["model"])
+        for scope in SCOPES:
+            for subject in subjects_in(scope, payers):
+                for name in self._by_subject.get((scope, subject), ()):
+                    has_counted = self.accounts[name].has_counted(found.row, content["held_at"], payers, *what)
+                    if name not in found.accounts and has_counted:
+                        wanted.append(name)
         if set(names) != set(wanted):
             raise self._wrong(not_its(names, tuple(wanted)))
 
@@ -346,3 +348,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _facts(content: Content) -> tuple[object, ...]:
     return tuple(map(content.get, FACT_NAMES))
+
+
+def _who(content: Content) -> Who:
+    return tuple(map(content.get, WHO_NAMES))
+
+
+def _payers(content: Content) -> Payers:
+    return payers_of(*map(content.get, PAYER_NAMES))

@@ -25,7 +25,7 @@ class Seats:
         self.rules: Rules | None = None
         self.origin = ""
         self._definitions, self._spans = definitions, spans
-        self._known: dict[tuple[Payers, str, str], tuple[Rules, tuple[Seat, ...], datetime]] = {}
+        self._known: dict[tuple[Payers, str, str], tuple[Rules, TaskTerms | None, tuple[Seat, ...], datetime]] = {}
 
     def forget(self) -> None:
         """Drop what is remembered: time was thought to be later than it is."""
@@ -52,16 +52,20 @@ class Seats:
     def of(self, call: Call, rules: Rules, terms: TaskTerms | None, now: datetime) -> tuple[Seat, ...]:
         """List a call's accounts; those of the last calls are remembered until a window ends."""
         rules = self.in_force(rules)
-        own = own_budget(rules.task_default, terms)
         key = (call.payers, call.provider, call.model)
         known = self._known.get(key)
-        if known is not None and known[0] is rules and known[1][0].budget is own and now < known[2]:
-            return known[1]
-        seats = seats_of(*key, rules, own, now, self._spans)
+        if known is not None and known[0] is rules and known[1] == terms and now < known[3]:
+            return known[2]
+        seats = seats_of(*key, rules, own_budget(rules.task_default, terms), now, self._spans)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         # Ledger time only grows, so that they are these until the first of their windows ends.
-        self._known[key] = rules, seats, min((s.span.end for s in seats if s.span.end is not None), default=_NEVER)
+        self._known[key] = (
+            rules,
+            terms,
+            seats,
+            min((s.span.end for s in seats if s.span.end is not None), default=_NEVER),
+        )
         return seats
 
     def look(
@@ -76,9 +80,11 @@ class Seats:
         """Say whether no enforced limit applies to a call."""
         # By what stands in the ledger and by what this process was told: the file may not be what it was.
         judged = (self.in_force(rules), rules)
-        own = [own_budget(each.task_default, terms) for each in judged]
-        others = [b for each in judged for b in each.budgets if b.applies(provider=call.provider, model=call.model)]
-        return not any(_is_limited(budget) for budget in (*own, *others))
+        budgets = [b for each in judged for b in (own_budget(each.task_default, terms), *each.budgets)]
+        return not any(
+            _is_limited(budget) and budget.applies(call.payers, provider=call.provider, model=call.model)
+            for budget in budgets
+        )
 
 
 def _is_limited(budget: Budget) -> bool:

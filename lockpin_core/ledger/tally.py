@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import FILTERS, Budget
+from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import Balance, TaskTerms, budget_in, has_room
-from lockpin_core.ledger.columns import FACT_NAMES
+from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of
 from lockpin_core.ledger.definitions import budget_of, definition_of
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan, leaves_at
@@ -25,6 +26,8 @@ _HOUR_MS = 3_600_000
 _BY_USE = TaskTerms("lifetime", None, None, closed=False)
 _LIFETIME = Window("lifetime")
 PLACES = {name: place for place, name in enumerate(FACT_NAMES)}  # of facts
+_PAYERS = slice(PLACES[PAYER_NAMES[0]], PLACES[PAYER_NAMES[-1]] + 1)  # the facts that say who pays
+_MORE_FILTERS = tuple(name for name in (*FILTERS, "keys") if name not in ("models", "providers"))
 _OLD_OPEN = 10  # values of an open call in a checkpoint of before
 
 
@@ -59,6 +62,16 @@ class OpenCall:
             raise ValueError("an open call's facts are not all there")
         return cls(at, usd, tokens, tuple(accounts), writer, tuple(known_facts), until, bool(is_whole))
 
+    @property
+    def payers(self) -> Payers:
+        """Give who pays."""
+        return payers_of(*self.facts[_PAYERS])
+
+    @property
+    def who(self) -> tuple[Any, ...]:
+        """Give who pays, and by what budgets filter."""
+        return (*self.facts[_PAYERS], self.fact("provider"), self.fact("model"))
+
     def fact(self, name: str) -> Any:
         """Give one of the facts."""
         return self.facts[PLACES[name]]
@@ -84,13 +97,14 @@ class Task:
         """Give everything as JSON-ready data; first what the table has."""
         terms = self.terms
         told = (terms.window, terms.limit_nano, terms.limit_tokens, terms.closed, self.created, self.spent_nano)
-        return [*told, self.row]
+        return [*told, self.row, *((terms.user,) if terms.user is not None else ())]
 
     @classmethod
     def of(cls, state: Sequence[Any]) -> Task:
         """Read back what `state` gave."""
-        window, limit_nano, limit_tokens, closed, created, spent_nano, *row = state
-        return cls(TaskTerms(window, limit_nano, limit_tokens, closed=closed), created, spent_nano, *row)
+        window, limit_nano, limit_tokens, closed, created, spent_nano, *more = state
+        row, user = more[0] if more else 0, more[1] if len(more) > 1 else None
+        return cls(TaskTerms(window, limit_nano, limit_tokens, closed, user), created, spent_nano, row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +192,23 @@ class Count:
 
     def state(self) -> list[object]:
         """Give everything that counts as JSON-ready data."""
-        return [self.rows_to, list(self.budget.models), list(self.budget.providers), self.rows_from]
+        budget = self.budget
+        more: dict[str, object] = {name: getattr(budget, name) for name in _MORE_FILTERS if getattr(budget, name)}
+        more |= {"own": True} if budget.own else {}
+        told = [self.rows_to, list(budget.models), list(budget.providers), self.rows_from]
+        return [*told, more] if more else told
 
     @classmethod
     def of(cls, name: Name, state: Sequence[Any]) -> Count:
         """Read back what `state` gave."""
-        rows_to, models, providers, *rows_from = state
-        kept = Budget(name.budget, name.scope, _LIFETIME, models=tuple(models), providers=tuple(providers))
-        return cls(rows_to, kept, *rows_from)
+        rows_to, models, providers, *rest = state
+        rows_from, more = rest[0] if rest else 0, rest[1] if len(rest) > 1 else {}
+        filters = {name: tuple(more[name]) for name in _MORE_FILTERS if name in more}
+        kept = Budget(
+            name.budget, name.scope, _LIFETIME, limit=None, limit_tokens=None, enforce=False, alert_at=(),
+            models=tuple(models), providers=tuple(providers), own=more.get("own", False), **filters,
+        )  # fmt: skip
+        return cls(rows_to, kept, rows_from)
 
 
 @dataclass(slots=True)
@@ -287,12 +310,13 @@ class Tally:
         self.counts.append(Count(rows_to, budget, rows_from))
         self.counted_row, self.is_counted_told = rows_to, True
 
-    def has_counted(self, row: int, held_at: int, provider: str, model: str) -> bool:
+    def has_counted(self, row: int, held_at: int, payers: Payers, provider: str, model: str) -> bool:
         """Say whether it counts a call that ended at a row on which it is not listed."""
         first = next((count for count in self.counts if count.rows_from < row <= count.rows_to), None)
         if first is None or self.reset_row >= row or not self.contains(held_at):
             return False
-        return first.budget.applies(provider=provider, model=model)
+        budget = first.budget
+        return budget.lists(self.name.subject) and budget.applies(payers, provider=provider, model=model)
 
     def is_below_zero(self) -> bool:
         """Say whether less than nothing was spent, on the whole or in a step."""
@@ -362,7 +386,7 @@ class Tally:
 
 
 def _filter(budget: Budget) -> tuple[object, ...]:
-    return budget.models, budget.providers
+    return tuple(getattr(budget, name) for name in (*FILTERS, "keys"))
 
 
 def _instant(text: str) -> int:

@@ -18,10 +18,11 @@ from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import FACT_NAMES
 from lockpin_core.ledger.compare import differences, digest_of
-from lockpin_core.ledger.expected import UNKNOWN, Resolution, Spend, Wrong
+from lockpin_core.ledger.expected import UNKNOWN, Now, Resolution, Spend, Wrong
 from lockpin_core.ledger.place import connect
 from lockpin_core.ledger.replay import OUTSIDE, Replay
-from lockpin_core.ledger.tally import shown
+from lockpin_core.ledger.tally import Name, shown
+from lockpin_core.ledger.whose import WHO_NAMES, condition, value
 
 SLICE = 2000  # rows that are read at once
 _NAMED = 3  # accounts that a warning names
@@ -36,16 +37,18 @@ _CORRECTED = (
     "SELECT coalesce(sum(usd), 0), coalesce(sum(tokens), 0) FROM rows WHERE call = ? "
     "AND kind IN ('shrink', 'correction', 'refusal', 'uncapped') AND kind = 'correction' AND id < ?"
 )
+_WHO, _MISSED_WHO = (", ".join(f'{of}"{name}"' for name in WHO_NAMES) for of in ("", "m."))
+# No earlier row is of a later instant.
+_EARLIER = "at >= ? AND at <= ? AND +id < ?"
 _SPENDS = (
-    "SELECT provider, model, usd, tokens, held_at FROM rows "
-    "WHERE {column} = ? AND kind IN ('charge', 'correction') AND at >= ? AND +id < ?"
+    f"SELECT {_WHO}, usd, tokens, held_at FROM rows WHERE {{its}} AND kind IN ('charge', 'correction') AND {_EARLIER}"
 )
-_MISSED = """
+_MISSED = f"""
 WITH missed AS (
-  SELECT call, provider, model, usd, tokens, held_at FROM rows
-  WHERE {column} = ? AND kind IN ('charge', 'void') AND at >= ? AND +id < ? AND +id > ? AND instr(accounts, ?) = 0)
-SELECT provider, model, usd, tokens, held_at FROM missed
-UNION ALL SELECT m.provider, m.model, c.usd, c.tokens, m.held_at
+  SELECT call, {_WHO}, usd, tokens, held_at FROM rows
+  WHERE {{its}} AND kind IN ('charge', 'void') AND {_EARLIER} AND +id > ? AND instr(accounts, ?) = 0)
+SELECT {_WHO}, usd, tokens, held_at FROM missed
+UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, m.held_at
 FROM missed m CROSS JOIN rows c ON c.call = m.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
 WHERE c.kind = 'correction' AND c.id < ? AND instr(c.accounts, ?) = 0"""
 _LAST_ROW = "SELECT id FROM rows WHERE writer = ? AND at < ? ORDER BY seq DESC LIMIT 1"
@@ -224,22 +227,22 @@ class _Rows:
         accounts = tuple(json.loads(found[3]))
         return Resolution(found[0], found[1] + usd, found[2] + tokens, accounts, tuple(found[4:]))
 
-    def spends(self, column: str, subject: str, since: int | None, row: int) -> Iterable[Spend] | None:
+    def spends(self, whose: Name, since: int | None, now: Now) -> Iterable[Spend] | None:
         """See Earlier."""
         if self.taken_to and (since is None or since <= self._taken_at):
             return None
-        sql = _SPENDS.format(column=column)
-        return self._connection.execute(sql, (subject, _FIRST if since is None else since, row))
+        row, at = now
+        values = (value(whose.scope, whose.subject), _FIRST if since is None else since, at, row)
+        return self._connection.execute(_SPENDS.format(its=condition(whose.scope)), values)
 
-    def missed(
-        self, column: str, subject: str, since: int | None, after: int, account: str, row: int
-    ) -> Iterable[Spend] | None:
+    def missed(self, whose: Name, since: int | None, after: int, account: str, now: Now) -> Iterable[Spend] | None:
         """See Earlier."""
         if after < self.taken_to and (since is None or since <= self._taken_at):
             return None
-        listed = encode(account)
-        values = (subject, _FIRST if since is None else since, row, after, listed, row, listed)
-        return self._connection.execute(_MISSED.format(column=column), values)
+        listed, (row, at) = encode(account), now
+        times = (_FIRST if since is None else since, at, row)
+        values = (value(whose.scope, whose.subject), *times, after, listed, row, listed)
+        return self._connection.execute(_MISSED.format(its=condition(whose.scope)), values)
 
     def last_row(self, writer: str, at: int) -> int | None:
         """See Earlier."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import FILTERS, Budget
 from lockpin_core.config_budgets import KINDS_WITH
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Definitions, Stored
@@ -79,7 +79,7 @@ def written(budget: Budget) -> list[tuple[str, str]]:
         *(("limit_usd", limit), ("limit_tokens", tokens), ("action", "enforce" if budget.enforce else "warn")),
         *(("scope", budget.scope), ("window", shown(window)), ("timezone", window.zone)),
         *(("at", f"{window.at // 60:02}:{window.at % 60:02}"), ("anchor", str(window.anchor))),
-        *((name, f"[{', '.join(getattr(budget, name))}]") for name in ("alert_at", "models", "providers")),
+        *((name, f"[{', '.join(getattr(budget, name))}]") for name in ("alert_at", *FILTERS)),
     ]
 
 
@@ -88,6 +88,7 @@ def line(budget: Budget) -> str:
     limits = [] if budget.limit is None else [f"limit {said(budget.limit)}"]
     limits += [] if budget.limit_tokens is None else [f"{budget.limit_tokens:,} tokens"]
     only = [", ".join(names) for names in (budget.models, budget.providers) if names and names != ("*",)]
+    only += [f"{name} {', '.join(names)}" for name in FILTERS[2:] if (names := getattr(budget, name))]
     return ", ".join([budget.scope, rhythm(budget.window), *limits, *(f"only {names}" for names in only)])
 
 

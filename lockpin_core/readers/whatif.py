@@ -16,7 +16,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from lockpin_core.budgets import Budget, account_id
-from lockpin_core.call import Terms
+from lockpin_core.call import Payers, Terms
 from lockpin_core.clock import micros, stamp
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ledger.listing import CallRow
@@ -39,8 +39,7 @@ class Past:
     """What a replay needs of a call; instants in microseconds since 1970."""
 
     id: str
-    task: str
-    machine: str
+    payers: Payers
     provider: str
     model: str
     at: int
@@ -89,7 +88,7 @@ def past_of(call: CallRow, floor: int | None) -> Past | None:
     ended = None if call.state == "open" or call.ended_at is None else micros(call.ended_at)
     cost = charged(call)
     return Past(
-        call.id, call.payers.task, call.payers.machine, call.provider, call.model, micros(call.at), ended,
+        call.id, call.payers, call.provider, call.model, micros(call.at), ended,
         call.held.nano, 0 if cost is None else cost.nano, *_smallest(call, call.held.nano, floor),
     )  # fmt: skip
 
@@ -152,13 +151,24 @@ class _Account:
     leaving: list[tuple[int, int]] = field(default_factory=list)  # of a rolling window: when, how much; a heap
 
 
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    budget: Budget
+    subject: str
+    account: _Account
+
+    def left(self) -> int:
+        assert self.budget.limit is not None, "a budget without a limit in dollars is not replayed"
+        return self.budget.limit.nano - self.account.spent - self.account.held
+
+
 @dataclass(slots=True)
 class _Run:
     limits: Sequence[Budget]
     instant: Callable[[int], datetime]
     tasks: Mapping[str, Budget]
     accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
-    seats: dict[str, list[tuple[Budget, _Account]]] = field(default_factory=dict)  # by call: where it holds
+    seats: dict[str, list[_Seat]] = field(default_factory=dict)  # by call: where it holds
     lowered: dict[str, int] = field(default_factory=dict)  # by call: what it holds instead
     perhaps: dict[str, None] = field(default_factory=dict)  # those of them of which it is not sure
     outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
@@ -166,18 +176,23 @@ class _Run:
 
     def hold(self, call: Past) -> None:
         """Admit a call, whole or lowered to what is left, or refuse it."""
-        seats = [(budget, self._account(budget, call)) for budget in self._limits(call) if _is_of(budget, call)]
-        short = [budget for budget, account in seats if not _fits(budget, account, call)]
-        is_refused = bool(short) and not self._lower(call, min(_left(budget, account) for budget, account in seats))
+        seats = [
+            _Seat(budget, subject, self._account(budget, subject, call))
+            for budget in self._limits(call)
+            if budget.limit is not None and budget.applies(call.payers, provider=call.provider, model=call.model)
+            for subject in budget.subjects(call.payers)
+        ]
+        short = [seat for seat in seats if call.held and call.held > seat.left()]
+        is_refused = bool(short) and not self._lower(call, min(seat.left() for seat in seats))
         held = self.lowered.get(call.id, call.held)
-        for budget, account in seats:
-            outcome = self._outcome(budget, call)
+        for seat in seats:
+            outcome = self._outcome(seat)
             outcome.calls += 1
             outcome.spent += call.charged
             outcome.would_spend += 0 if is_refused else min(call.charged, self.lowered.get(call.id, call.charged))
-            if budget in short:
+            if seat in short:
                 _note(outcome, call, is_refused=is_refused, is_sure=call.id not in self.perhaps)
-            account.held += 0 if is_refused else held
+            seat.account.held += 0 if is_refused else held
         if is_refused:
             self.refused[call.id] = None
         else:
@@ -197,19 +212,19 @@ class _Run:
         """Turn a hold into its charge, in the window of the hold; one that was refused has none."""
         held = self.lowered.get(call.id, call.held)
         charge = min(call.charged, self.lowered.get(call.id, call.charged))
-        for budget, account in self.seats.pop(call.id, ()):
-            account.held -= held
-            account.spent += charge
-            if budget.window.kind == "rolling" and charge:
-                heapq.heappush(account.leaving, (leaves_at(call.at, budget.window.period_ms), charge))
+        for seat in self.seats.pop(call.id, ()):
+            window = seat.budget.window
+            seat.account.held -= held
+            seat.account.spent += charge
+            if window.kind == "rolling" and charge:
+                heapq.heappush(seat.account.leaving, (leaves_at(call.at, window.period_ms), charge))
 
     def _limits(self, call: Past) -> Sequence[Budget]:
-        own = self.tasks.get(call.task)
+        own = self.tasks.get(call.payers.task)
         return self.limits if own is None else [*(budget for budget in self.limits if not budget.own), own]
 
-    def _account(self, budget: Budget, call: Past) -> _Account:
+    def _account(self, budget: Budget, subject: str, call: Past) -> _Account:
         """Find the account of a call's window, with what has left a rolling one taken off."""
-        subject = _subject(budget, call)
         is_calendar = budget.window.kind not in ("lifetime", "rolling")
         span = span_at(budget.window, self.instant(call.at)) if is_calendar else LIFETIME
         account = self.accounts[account_id(budget, subject, span)]
@@ -217,26 +232,8 @@ class _Run:
             account.spent -= heapq.heappop(account.leaving)[1]
         return account
 
-    def _outcome(self, budget: Budget, call: Past) -> Outcome:
-        subject = _subject(budget, call)
-        return self.outcomes.setdefault((budget.name, subject), Outcome(budget, subject))
-
-
-def _subject(budget: Budget, call: Past) -> str:
-    return call.task if budget.scope == "task" else call.machine
-
-
-def _is_of(budget: Budget, call: Past) -> bool:
-    return budget.limit is not None and budget.applies(provider=call.provider, model=call.model)
-
-
-def _fits(budget: Budget, account: _Account, call: Past) -> bool:
-    return not call.held or call.held <= _left(budget, account)
-
-
-def _left(budget: Budget, account: _Account) -> int:
-    assert budget.limit is not None, "a budget without a limit in dollars is not replayed"
-    return budget.limit.nano - account.spent - account.held
+    def _outcome(self, seat: _Seat) -> Outcome:
+        return self.outcomes.setdefault((seat.budget.name, seat.subject), Outcome(seat.budget, seat.subject))
 
 
 def _note(outcome: Outcome, call: Past, *, is_refused: bool, is_sure: bool) -> None:

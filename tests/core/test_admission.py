@@ -152,9 +152,18 @@ def test_only_an_enforced_budget_that_applies_caps_a_call():
     opus = nouns.budget("opus", limit=Money.parse("1"), models=("claude-opus-*",), providers=("anthropic",))
     rules = Rules((soft, opus), nouns.TASK)
 
-    assert is_capped(rules, "anthropic", "claude-opus-5-5")
-    assert not is_capped(rules, "anthropic", "claude-sonnet-5-5")
-    assert not is_capped(rules, "openai", "claude-opus-5-5")
+    assert is_capped(rules, nouns.PAYERS, "anthropic", "claude-opus-5-5")
+    assert not is_capped(rules, nouns.PAYERS, "anthropic", "claude-sonnet-5-5")
+    assert not is_capped(rules, nouns.PAYERS, "openai", "claude-opus-5-5")
+
+
+def test_a_budget_of_others_caps_nobody():
+    theirs = nouns.budget("theirs", scope="user", limit=Money.parse("1"), groups=("ml",))
+    rules = Rules((theirs,), nouns.TASK)
+
+    assert is_capped(rules, replace(nouns.PAYERS, user="ann", groups=("ml",)), "openai", None)
+    assert not is_capped(rules, replace(nouns.PAYERS, user="ann"), "openai", None)
+    assert not is_capped(rules, replace(nouns.PAYERS, groups=("ml",)), "openai", None)
 
 
 def test_only_an_enforced_account_with_a_limit_is_a_limit():

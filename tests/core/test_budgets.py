@@ -5,6 +5,7 @@ import nouns
 import pytest
 
 from lockpin_core.budgets import account_id, violations
+from lockpin_core.call import Payers
 from lockpin_core.money import ZERO, Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
@@ -19,16 +20,90 @@ def usd(text: str) -> Money:
 def test_a_budget_applies_where_every_named_filter_has_a_match():
     rule = nouns.budget(models=("claude-opus-*", "gpt-6"), providers=("anthropic",))
 
-    assert DAILY.applies(provider="any", model="")
-    assert rule.applies(provider="anthropic", model="claude-opus-5-5")
-    assert rule.applies(provider="anthropic", model="gpt-6")
-    assert not rule.applies(provider="openai", model="gpt-6")
-    assert not rule.applies(provider="anthropic", model="Claude-Opus-5-5")
+    assert DAILY.applies(nouns.PAYERS, provider="any", model="")
+    assert rule.applies(nouns.PAYERS, provider="anthropic", model="claude-opus-5-5")
+    assert rule.applies(nouns.PAYERS, provider="anthropic", model="gpt-6")
+    assert not rule.applies(nouns.PAYERS, provider="openai", model="gpt-6")
+    assert not rule.applies(nouns.PAYERS, provider="anthropic", model="Claude-Opus-5-5")
 
 
-def test_a_budget_counts_for_its_task_or_its_machine():
-    assert nouns.TASK.subject(nouns.PAYERS) == "fix-login-bug"
-    assert DAILY.subject(nouns.PAYERS) == "box"
+ANN = Payers(
+    "fix", "box", "k1", "ann", "core", ("ml", "ops"), "ring1", "site", (("env", "ci"), ("cost", "a=b")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scope", "hers", "nobodys"),
+    [
+        ("task", ("fix",), ("fix",)),
+        ("machine", ("box",), ("box",)),
+        ("key", ("k1",), ()),
+        ("user", ("ann",), ()),
+        ("team", ("core",), ()),
+        ("group", ("ml", "ops"), ()),
+        ("ring", ("ring1",), ()),
+        ("project", ("site",), ()),
+        ("tag", ("cost=a=b", "env=ci"), ()),
+        ("org", ("org",), ("org",)),
+    ],
+)
+def test_a_scope_counts_for_whom_the_payers_have_of_it(scope, hers, nobodys):
+    rule = nouns.budget(scope=scope, groups=("ops", "web", "ml") if scope == "group" else ())
+
+    assert rule.subjects(ANN) == hers
+    assert rule.applies(ANN, provider="any", model="any")
+    assert rule.subjects(Payers("fix", "box")) == nobodys
+    assert rule.applies(Payers("fix", "box"), provider="any", model="any") is bool(nobodys)
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_hers"),
+    [
+        ({"users": ("bob", "ann")}, True),
+        ({"users": ("bob",)}, False),
+        ({"groups": ("web", "ml")}, True),
+        ({"groups": ("web",)}, False),
+        ({"rings": ("ring1",)}, True),
+        ({"rings": ("ring10", "ring")}, False),
+        ({"projects": ("site",)}, True),
+        ({"projects": ("Site",)}, False),
+        ({"tags": ("env=ci", "env=prod")}, True),
+        ({"tags": ("env=prod",)}, False),
+        ({"keys": ("k1",)}, True),
+        ({"keys": ("k2",)}, False),
+        ({"users": ("ann",), "rings": ("ring1",), "models": ("gpt-*",)}, True),
+        ({"users": ("ann",), "rings": ("ring2",)}, False),
+        ({"users": ("ann",), "models": ("claude-*",)}, False),
+        ({"users": ("a*",)}, False),
+    ],
+)
+def test_every_named_filter_must_match_and_inside_a_list_one_is_enough(filters, is_hers):
+    rule = nouns.budget(scope="org", **filters)
+
+    assert rule.applies(ANN, provider="openai", model="gpt-6") is is_hers
+    if not {"models"} & filters.keys():
+        assert not rule.applies(Payers("fix", "box"), provider="openai", model="gpt-6")
+
+
+def test_a_budget_of_tags_may_name_the_tags_that_have_an_account():
+    rule = nouns.budget(scope="tag", tags=("env=ci", "env=prod"))
+
+    assert rule.subjects(ANN) == ("env=ci",)
+    assert not rule.applies(replace(ANN, tags=(("cost", "a=b"),)), provider="openai", model="gpt-6")
+
+
+def test_a_group_that_is_named_twice_has_one_account():
+    assert nouns.budget(scope="group", groups=("ml",)).subjects(replace(ANN, groups=("ml", "ml"))) == ("ml",)
+
+
+def test_a_tasks_own_budget_is_for_its_user_alone():
+    of_nobody, of_ann = nouns.TASK, replace(nouns.TASK, users=("ann",))
+
+    assert of_nobody.applies(Payers("fix", "box"), provider="openai", model=None)
+    assert not of_nobody.applies(ANN, provider="openai", model=None)
+    assert of_ann.applies(ANN, provider="openai", model=None)
+    assert not of_ann.applies(replace(ANN, user="bob"), provider="openai", model=None)
+    assert not of_ann.applies(Payers("fix", "box"), provider="openai", model=None)
 
 
 @pytest.mark.parametrize(

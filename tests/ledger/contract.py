@@ -306,31 +306,31 @@ class LedgerContract:
         for n, amount in enumerate(("0.49", "0.01", "0.1", "0.25")):
             hold(desk, f"c{n}", amount, budgets)
             told.append(settle(desk, f"c{n}", amount).crossed)
-        assert told == [(), (("daily", "0.5"),), (), (("daily", "0.8"),)]
+        assert told == [(), (("daily", "m", "0.5"),), (), (("daily", "m", "0.8"),)]
 
     def test_an_alert_step_may_be_three_tenths(self, desk):
         budgets = rules(machine("1", alert_at=("0.3",)))
         for n in range(3):
             hold(desk, f"c{n}", "0.1", budgets)
             crossed = settle(desk, f"c{n}", "0.1").crossed
-        assert crossed == (("daily", "0.3"),)
+        assert crossed == (("daily", "m", "0.3"),)
 
     def test_tokens_pass_alert_steps_too(self, desk):
         budgets = rules(Budget("tokens", "machine", d.DAY, limit_tokens=100, alert_at=("0.5",)))
         hold(desk, "c1", "0", budgets)
-        assert settle(desk, "c1", "0", tokens=50).crossed == (("tokens", "0.5"),)
+        assert settle(desk, "c1", "0", tokens=50).crossed == (("tokens", "m", "0.5"),)
 
     def test_a_raise_adds_to_the_window_and_re_arms_its_steps(self, desk):
         budget = machine("1", alert_at=("0.8",))
         in_force = rules(budget)
         hold(desk, "c1", "0.9", in_force)
-        assert settle(desk, "c1", "0.9").crossed == (("daily", "0.8"),)
+        assert settle(desk, "c1", "0.9").crossed == (("daily", "m", "0.8"),)
         assert isinstance(hold(desk, "c2", "0.9", in_force), Short)
 
         assert desk.admin.raise_budget(budget, "m", money("1"), who="test").limit == money("2")
 
         assert isinstance(hold(desk, "c2", "0.9", in_force), Held)
-        assert settle(desk, "c2", "0.8").crossed == (("daily", "0.8"),)
+        assert settle(desk, "c2", "0.8").crossed == (("daily", "m", "0.8"),)
         desk.clock.pass_by(days=1)
         assert isinstance(hold(desk, "c3", "1.1", in_force), Short)
 

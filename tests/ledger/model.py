@@ -6,7 +6,7 @@ one, is said where the play's judge says it. Knows no rows, no files and no ledg
 
 from dataclasses import dataclass, field, replace
 
-from tests.sim.model import DAY, Account, Rule, leaves_at
+from tests.sim.model import DAY, NOBODY, Account, Rule, Who, leaves_at
 
 MACHINE = "m"
 
@@ -20,6 +20,7 @@ class Entry:
     at: int
     held: tuple  # what is left of the hold
     place: int  # the process that holds it
+    who: Who
     cost: tuple | None = None  # None: in flight
     until: int | None = None  # deferred, and until when
     has_expired: bool = False
@@ -38,6 +39,7 @@ class Asked:
     place: int
     since: int
     patience: int
+    who: Who = NOBODY
     sizes: list = field(default_factory=list)  # that it may wait for room for, the larger first
     short: set = field(default_factory=set)  # accounts that it waits on
 
@@ -53,6 +55,7 @@ class Task:
     window: str = "lifetime"
     period: int = 0
     is_closed: bool = False
+    user: str | None = None  # whose it is
 
 
 class Model:
@@ -67,32 +70,33 @@ class Model:
 
     # Accounts.
 
-    def rules_of(self, task, model):
-        """List the budgets of a call: the task's own, then by name."""
-        told = self.tasks.get(task, Task())
-        own = Rule("task", "task", "lifetime", enforce=False)
-        if told.usd is not None:
-            own = Rule("task", "task", told.window, told.usd, period=told.period)
-        return [own, *(rule for _, rule in sorted(self.rules.items()) if rule.applies("", model))]
+    def seats_of(self, task, model, who):
+        """List the accounts of a call, each as its budget and its subject: the task's own, then by name."""
+        rules = [self.own(task), *(rule for _, rule in sorted(self.rules.items()))]
+        applying = [rule for rule in rules if rule.applies("", model, who)]
+        return [(rule, subject) for rule in applying for subject in rule.subjects(task, MACHINE, who)]
 
     def own(self, task):
-        return self.rules_of(task, "")[0]
+        told = self.tasks.get(task, Task())
+        if told.usd is None:
+            return Rule("task", "task", "lifetime", enforce=False, owner=told.user)
+        return Rule("task", "task", told.window, told.usd, period=told.period, owner=told.user)
 
-    def key(self, rule, task):
+    def key(self, rule, subject):
         day = self.now // DAY if rule.window == "day" else None
-        return rule.name, rule.subject(task, MACHINE), rule.window, rule.period, day
+        return rule.name, subject, rule.window, rule.period, day
 
     def belongs(self, entry, rule, key):
         _, subject, _, _, day = key
-        is_theirs = rule.applies("", entry.model) and subject in (entry.task, MACHINE)
-        return is_theirs and (day is None or entry.at // DAY == day)
+        theirs = rule.subjects(entry.task, MACHINE, entry.who) if rule.applies("", entry.model, entry.who) else ()
+        return subject in theirs and (day is None or entry.at // DAY == day)
 
     def has_left(self, at, rule):
         return rule.window == "rolling" and leaves_at(at, rule.period) <= self.now
 
-    def account(self, rule, task):
+    def account(self, rule, subject):
         """Add up what an account has spent and holds now, and what its limit was raised by."""
-        key = self.key(rule, task)
+        key = self.key(rule, subject)
         found = Account(rule)
         for call, entry in self.calls.items():
             if not self.belongs(entry, rule, key):
@@ -104,18 +108,18 @@ class Model:
         found.raised = sum(usd for at, usd in self.raises.get(key, ()) if not self.has_left(at, rule))
         return found
 
-    def standings(self, task, model):
-        """List (budget, spent, held, limits) of a call's accounts."""
-        accounts = [self.account(rule, task) for rule in self.rules_of(task, model)]
-        return [(a.rule.name, tuple(a.spent), tuple(a.held), a.limits()) for a in accounts]
+    def standings(self, task, model, who):
+        """List (budget, subject, spent, held, limits) of a call's accounts."""
+        seats = [(subject, self.account(rule, subject)) for rule, subject in self.seats_of(task, model, who)]
+        return [(a.rule.name, subject, tuple(a.spent), tuple(a.held), a.limits()) for subject, a in seats]
 
     # Holding and waiting.
 
     def short_on(self, one, most, ahead):
         """List the accounts that an amount does not fit, beside what is set aside; each as (key, account)."""
         found = []
-        for rule in self.rules_of(one.task, one.model):
-            key, account = self.key(rule, one.task), self.account(rule, one.task)
+        for rule, subject in self.seats_of(one.task, one.model, one.who):
+            key, account = self.key(rule, subject), self.account(rule, subject)
             _add(account.held, ahead.get(key, (0, 0)))
             if rule.enforce and not account.fits(*most):
                 found.append((key, account))
@@ -135,7 +139,7 @@ class Model:
 
     def hold(self, asked, *, waits, out_of_turn):
         """Say what becomes of a call: "held", "lower", "short", "behind", "closed" or "waits"."""
-        if self.is_closed(asked.task):
+        if self.is_closed(asked):
             return "closed"
         ahead = {} if out_of_turn else self.ahead(self.waiting)
         if waits:
@@ -149,7 +153,7 @@ class Model:
 
     def turn_of(self, one, ahead):
         """Give the answer of a call that may wait; None: it waits."""
-        if self.is_closed(one.task):
+        if self.is_closed(one):
             return "closed"
         if not self.short_on(one, one.most, ahead):
             return self.take(one, "held")
@@ -171,12 +175,13 @@ class Model:
 
     def take(self, asked, how):
         most = asked.most if how == "held" else asked.lower
-        self.calls[asked.call] = Entry(asked.task, asked.model, self.now, most, asked.place)
+        self.calls[asked.call] = Entry(asked.task, asked.model, self.now, most, asked.place, asked.who)
         self.tasks.setdefault(asked.task, Task())
         return how
 
-    def is_closed(self, task):
-        return task in self.tasks and self.tasks[task].is_closed
+    def is_closed(self, asked):
+        task = self.tasks.get(asked.task)
+        return task is not None and task.is_closed and task.user == asked.who.user
 
     def serve(self):
         """Try all who wait in their order, and once more after one has gone: another may be short on more then."""
@@ -254,8 +259,8 @@ class Model:
     def close(self, task):
         self.tasks[task] = replace(self.tasks[task], is_closed=True)
 
-    def reset(self, rule, task):
-        key = self.key(rule, task)
+    def reset(self, rule, subject):
+        key = self.key(rule, subject)
         ended = {c for c, e in self.calls.items() if e.cost is not None and self.belongs(e, rule, key)}
         self.forgotten.setdefault(key, set()).update(ended)
 

@@ -3,6 +3,7 @@ import pytest
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
 from tests.ledger.key_contract import KeyContract
+from tests.ledger.scopes_contract import ScopesContract
 from tests.ledger.waiting_contract import WaitingContract
 
 
@@ -20,4 +21,8 @@ class TestMemoryWaiting(WaitingContract):
 
 
 class TestMemoryKeys(KeyContract):
+    pass
+
+
+class TestMemoryScopes(ScopesContract):
     pass

@@ -28,15 +28,18 @@ from tests.ledger.draws import (
     COSTS,
     JUMPS,
     LIMITS,
+    LOOKERS,
     OWN,
     TASKS,
+    WHO,
     WINDOWS,
     WISHES,
     budget_of,
+    payers_of,
     sized,
     told,
 )
-from tests.ledger.model import MACHINE, Asked, Model
+from tests.ledger.model import Asked, Model
 from tests.sim.model import Rule
 
 SECOND, MICROSECOND = 10**6, timedelta(microseconds=1)
@@ -57,8 +60,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def draw_place(self, data):
         return data.draw(st.integers(0, self.desk.processes - 1), "place")
 
-    def draw_budget(self, data, task):
-        return data.draw(st.sampled_from(self.model.rules_of(task, "big-1")), "budget")
+    def draw_seat(self, data, task):
+        """Draw an account that may be there: a budget and a subject."""
+        who = data.draw(WHO, "who")
+        return data.draw(
+            st.sampled_from([(self.model.own(task), task), *self.model.seats_of(task, "big-1", who)]), "account"
+        )
 
     def draw_call(self, data, calls=None):
         return data.draw(st.sampled_from(list(self.model.calls if calls is None else calls)), "call")
@@ -92,10 +99,10 @@ class LedgerMachine(RuleBasedStateMachine):
             patience = patience * SECOND + 3 * self.count
             by = by if self.desk.processes == 1 else 0
         lower = tuple(number // (by + 1) for number in wish.most) if by else None
-        asked = Asked(call_id, wish.task, wish.model, wish.most, lower, place, self.model.now, patience)
+        asked = Asked(call_id, wish.task, wish.model, wish.most, lower, place, self.model.now, patience, wish.who)
         asked.sizes = [wish.most, *([lower] if lower and wish.knows_least else [])]
         wanted = self.model.hold(asked, waits=patience > 0, out_of_turn=wish.out_of_turn)
-        stood = self.model.standings(wish.task, wish.model)
+        stood = self.model.standings(wish.task, wish.model, wish.who)
 
         smaller = lower and sized(asked, lower)
         least = smaller.quote if smaller and wish.knows_least else None
@@ -111,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert isinstance(found, Closed) or told(found.standings) == stood
         if isinstance(found, Short):
             short = self.model.short_on(asked, asked.most, {})
-            assert {s.budget.name for s in found.violations} == {key[0] for key, _ in short}
+            assert {(s.budget.name, s.subject) for s in found.violations} == {key[:2] for key, _ in short}
             assert found.behind == (wanted == "behind")
 
     def judge(self, future, wanted, asked):
@@ -132,7 +139,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def hold_again(self, data):
         call_id = self.draw_call(data, self.model.open())
         entry = self.model.calls[call_id]
-        again = sized(Asked(call_id, entry.task, entry.model, entry.held, None, 0, 0, 0), entry.held)
+        again = sized(Asked(call_id, entry.task, entry.model, entry.held, None, 0, 0, 0, entry.who), entry.held)
         found = self.ledger(data).hold(again, self.rules).result(WAIT_S)
         assert (type(found), micros(found.at)) == (Held, entry.at)
 
@@ -316,33 +323,31 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def raise_limit(self, data):
         task, by = data.draw(st.tuples(TASKS, st.integers(0, 20)), "task and amount")
-        given = self.draw_budget(data, task)
-        subject = given.subject(task, MACHINE)
+        given, subject = self.draw_seat(data, task)
         if given.usd is None or not by:
             with pytest.raises(CommandError):
                 self.desk.admin.raise_budget(budget_of(given), subject, Money(by), who="ann")
             return
-        self.model.raises.setdefault(self.model.key(given, task), []).append((self.model.now, by))
+        self.model.raises.setdefault(self.model.key(given, subject), []).append((self.model.now, by))
         found = self.desk.admin.raise_budget(budget_of(given), subject, Money(by), who="ann")
-        assert found.limit.nano == self.model.account(given, task).limits()[0]
+        assert found.limit.nano == self.model.account(given, subject).limits()[0]
 
     def undo_raises(self, data):
         task = data.draw(TASKS, "task")
-        given = self.draw_budget(data, task)
-        subject = given.subject(task, MACHINE)
-        if not self.model.account(given, task).raised:
+        given, subject = self.draw_seat(data, task)
+        if not self.model.account(given, subject).raised:
             with pytest.raises(CommandError):
                 self.desk.admin.undo_raises(budget_of(given), subject, who="ann")
             return
-        del self.model.raises[self.model.key(given, task)]
+        del self.model.raises[self.model.key(given, subject)]
         assert self.desk.admin.undo_raises(budget_of(given), subject, who="ann").limit.nano == given.usd
 
     def reset(self, data):
         task = data.draw(TASKS, "task")
-        given = self.draw_budget(data, task)
-        spent, held = self.model.account(given, task).spent, self.model.account(given, task).held
-        before, after = self.desk.admin.reset_budget(budget_of(given), given.subject(task, MACHINE), who="ann")
-        self.model.reset(given, task)
+        given, subject = self.draw_seat(data, task)
+        spent, held = self.model.account(given, subject).spent, self.model.account(given, subject).held
+        before, after = self.desk.admin.reset_budget(budget_of(given), subject, who="ann")
+        self.model.reset(given, subject)
         assert [(s.spent.nano, s.held.nano) for s in (before, after)] == [(spent[0], held[0]), (0, held[0])]
 
     @precondition(lambda self: self.model.calls)
@@ -373,10 +378,10 @@ class LedgerMachine(RuleBasedStateMachine):
             self.judge(future, wanted, asked)
         self.model.answers.clear()
         assert all(not future.done() for future, _ in self.futures.values()), self.futures
-        for task in "ab":
-            wanted = self.model.standings(task, "big-1")
+        for task, who in LOOKERS:
+            wanted = self.model.standings(task, "big-1", who)
             for ledger in self.desk.ledgers:
-                payers = d.call("look", "0", task=task).payers
+                payers = d.call("look", "0", task=task, **payers_of(who)).payers
                 assert told(ledger.look(payers, "openai", "big-1", self.rules).result(WAIT_S)) == wanted
         assert {*self.desk.tickets()} == {(one.call, key[0]) for one in self.model.waiting for key in one.short}
         self.check_tasks()

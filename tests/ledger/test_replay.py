@@ -514,8 +514,8 @@ class Remembered:
     def resolution(self, call, held_at, told, row):
         return None
 
-    def spends(self, column, subject, since, row):
-        return self.rows if (column, subject) == ("machine", "m") else ()
+    def spends(self, whose, since, now):
+        return self.rows if (whose.scope, whose.subject) == ("machine", "m") else ()
 
 
 @pytest.mark.parametrize(("spent", "right"), [(70, True), (69, False), (100, False)])
@@ -527,7 +527,11 @@ def test_account_begins_with_what_its_window_has_seen(scribe, spent, right):
     scribe.define(machine("1", name="some", providers=("openai",)))
     sums = {"spent_nano": spent, "held_nano": 0, "spent_tokens": 7, "held_tokens": 0}
     scribe.event("account_opened", account=opened, calls=[], **sums)
-    earlier = [("openai", "m", 70, 7, AT), ("anthropic", "m", 30, 3, AT), ("openai", "m", 9, 1, AT - 13 * HOUR)]
+    who = ("t", *[None] * 7, "m")
+    earlier = [
+        (*who, "openai", "m", 70, 7, AT), (*who, "anthropic", "m", 30, 3, AT),
+        (*who, "openai", "m", 9, 1, AT - 13 * HOUR),
+    ]  # fmt: skip
     replay = Replay(Remembered(*earlier))
     for row in scribe.rows[:-1]:
         replay.apply(row)

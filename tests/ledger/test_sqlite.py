@@ -17,11 +17,13 @@ import pytest
 from lockpin_core.call import Void
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.protocol import Held, Resolved
+from lockpin_core.ledger.verify import verify
 from lockpin_core.money import Money
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
 from tests.ledger.key_contract import KeyContract
+from tests.ledger.scopes_contract import ScopesContract
 from tests.ledger.waiting_contract import WaitingContract
 
 SPENDER = Path(__file__).with_name("spender.py")
@@ -45,6 +47,14 @@ class TestSqliteWaiting(WaitingContract):
 
 class TestSqliteKeys(KeyContract):
     pass
+
+
+class TestSqliteScopes(ScopesContract):
+    @pytest.fixture(autouse=True)
+    def proved(self, desk):
+        """After each of them the books are proved."""
+        yield
+        assert verify(desk.path).wrong is None
 
 
 def test_c08_books_are_the_same_after_a_reopen(desk):
@@ -94,7 +104,7 @@ def test_rows_carry_every_fact_of_a_call(desk):
     )
     counts = [last[f"{name}_tokens"] for name in ("input", "cache_read", "cache_write", "output")]
     assert counts == [5, 3, 2, 10]
-    assert json.loads(last["data"])["balances"][1] == [200_000_000, 0, 1_000_000_000, 20, 0, None]
+    assert json.loads(last["data"])["balances"] == [[200_000_000, 0, 1_000_000_000, 20, 0, None]]
 
 
 def test_the_database_itself_allows_one_hold_and_one_resolution(desk):
@@ -341,7 +351,7 @@ def test_a_settle_by_another_process_knows_the_budget(desk):
     other = desk.open()
     resolved = other.settle("c1", charge("0.6")).result(WAIT_S)
     other.stop()
-    assert resolved.crossed == (("daily", "0.5"),)
+    assert resolved.crossed == (("daily", "m", "0.5"),)
     assert resolved.standings[1].limit == Money.parse("1")
 
 
@@ -356,9 +366,9 @@ def test_recent_charges_of_another_process_are_seen(desk):
 
 def test_a_changed_definition_is_an_event_and_re_arms(desk):
     hold(desk, "c1", "0.9")
-    assert settle(desk, "c1", "0.9").crossed == (("daily", "0.8"),)
+    assert settle(desk, "c1", "0.9").crossed == (("daily", "m", "0.8"),)
     wider = rules(machine("2"))
     hold(desk, "c2", "1", wider)
-    assert settle(desk, "c2", "0.8").crossed == (("daily", "0.8"),)
+    assert settle(desk, "c2", "0.8").crossed == (("daily", "m", "0.8"),)
     told = [json.loads(row["data"]) for row in desk.query("SELECT data FROM rows WHERE code = 'budget_defined'")]
     assert [(t["name"], t["limit_nano"]) for t in told] == [("task", None), ("daily", 10**9), ("daily", 2 * 10**9)]

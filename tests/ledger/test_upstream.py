@@ -21,7 +21,7 @@ from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.verify import verify
 from lockpin_core.usage import Unit
 from tests.ledger.contract import ONE, hold, seen, settle
-from tests.ledger.desk import NOON, WAIT_S, MemoryDesk, SqliteDesk, call, charge, money, rules
+from tests.ledger.desk import LIFETIME, NOON, WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, money, rules
 from tests.ledger.poller import ACCOUNT, link
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -174,17 +174,18 @@ def test_a_deferred_call_that_cost_nothing_waits_no_more(desk):
 
 @pytest.mark.parametrize(("dollars", "over"), [("0.2", False), ("0.7", True)])
 def test_usage_after_the_time_is_over_books_the_difference(desk, dollars, over):
-    assert isinstance(desk.ledger.hold(RICH, ONE).result(WAIT_S), Held)
+    ever = rules(machine("1", window=LIFETIME))
+    assert isinstance(desk.ledger.hold(RICH, ever).result(WAIT_S), Held)
     desk.ledger.defer("c1", DAY, link("resp_1"), CEILING).result(WAIT_S)
     expire(desk)
-    assert seen(desk)["task"] == ("0.5", "0")
+    assert seen(desk, ever)["daily"] == ("0.5", "0")
 
     found = deferred(desk, "resp_1")
     assert (found.call, found.at, found.resolved) == (RICH, NOON, True)
     late = settle_as(desk, found.call.id, "resp_1", dollars, 900)
 
     assert (late.first, late.over_hold, late.charge.amount) == (False, over, money(dollars))
-    assert seen(desk)["task"] == (dollars, "0")
+    assert seen(desk, ever)["daily"] == (dollars, "0")
     assert (deferred(desk, "resp_1"), chain(desk, "resp_1")) == (None, 900)
 
 

@@ -84,6 +84,7 @@ def test_a_definition_is_written_in_the_configurations_words():
         ("limit_usd", "none"), ("limit_tokens", "5,000"), ("action", "warn"), ("scope", "machine"),
         ("window", "month"), ("timezone", "Europe/Berlin"), ("at", "06:30"), ("anchor", "31"),
         ("alert_at", "[0.8]"), ("models", "[a*, b]"), ("providers", "[]"),
+        *((name, "[]") for name in ("users", "groups", "rings", "projects", "tags")),
     ]  # fmt: skip
     assert dict(written(OWN))["window"] == "lifetime"
     assert dict(written(machine("0.5", window=DAY)))["limit_usd"] == "$0.50"

@@ -28,7 +28,7 @@ def call(number, held, charged, *, minute=None, lasts=1, task="fix", model="m"):
     """A call that begins in its minute, one after the other unless said otherwise, and lasts some minutes."""
     at = START + (number * 10 if minute is None else minute) * MINUTE
     ended = None if lasts is None else micros(at + lasts * MINUTE)
-    return Past(f"c{number}", task, "box", "anthropic", model, micros(at), ended, nano(held), nano(charged))
+    return Past(f"c{number}", Payers(task, "box"), "anthropic", model, micros(at), ended, nano(held), nano(charged))
 
 
 def limit(dollars, window=None, **more):
@@ -203,7 +203,7 @@ def test_output_of_a_batch_is_not_lowered():
 
 def test_row_of_the_ledger_becomes_what_a_replay_needs():
     assert past_of(ROW, 4096) == Past(
-        "c1", "fix", "box", "anthropic", "claude-opus-4-5", micros(START), micros(START + MINUTE),
+        "c1", Payers("fix", "box"), "anthropic", "claude-opus-4-5", micros(START), micros(START + MINUTE),
         500_000_000, 21_400_000,
     )  # fmt: skip
     assert past_of(replace(ROW, state="open", charged=None, ended_at=None), 4096).ended is None

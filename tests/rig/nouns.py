@@ -37,6 +37,6 @@ def standing(
     limit_tokens: int | None = None, spent_tokens: int = 0, held_tokens: int = 0,
 ) -> Standing:  # fmt: skip
     return Standing(
-        "a", rule, subject or rule.subject(PAYERS), span, Money.parse(spent), Money.parse(held),
+        "a", rule, subject or next(iter(rule.subjects(PAYERS)), ""), span, Money.parse(spent), Money.parse(held),
         spent_tokens, held_tokens, None if limit is None else Money.parse(limit), limit_tokens,
     )  # fmt: skip

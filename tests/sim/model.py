@@ -18,12 +18,25 @@ class Fault(Exception):
     """A promise was broken; the message says which and where."""
 
 
+@dataclass(frozen=True)
+class Who:
+    """Who calls."""
+
+    user: str | None = None
+    groups: tuple = ()
+    tags: tuple = ()  # "k=v"
+
+
+NOBODY = Who()
+ANYBODY = object()
+
+
 @dataclass
 class Rule:
     """A budget."""
 
     name: str
-    scope: str  # "task" | "machine"
+    scope: str  # "task" | "machine" | "user" | "group" | "tag"
     window: str  # "lifetime" | "day" | "rolling"
     usd: int | None = None
     tokens: int | None = None
@@ -31,12 +44,33 @@ class Rule:
     models: tuple = ()
     period: int = 0
     providers: tuple = ()
+    users: tuple = ()
+    groups: tuple = ()
+    tags: tuple = ()
+    owner: object = ANYBODY  # of a task's own: the user whose task it is
 
-    def applies(self, provider, model):
-        return _matches(model, self.models) and _matches(provider, self.providers)
+    def applies(self, provider, model, who=NOBODY):
+        return (
+            _matches(model, self.models)
+            and _matches(provider, self.providers)
+            and (self.owner is ANYBODY or self.owner == who.user)
+            and (not self.users or who.user in self.users)
+            and (not self.groups or any(group in self.groups for group in who.groups))
+            and (not self.tags or any(tag in self.tags for tag in who.tags))
+        )
 
     def subject(self, task, machine):
         return task if self.scope == "task" else machine
+
+    def subjects(self, task, machine, who=NOBODY):
+        """List whom it counts a call for, each on an account of its own."""
+        if self.scope == "user":
+            return [who.user] if who.user else []
+        if self.scope == "group":
+            return sorted(group for group in who.groups if group in self.groups)
+        if self.scope == "tag":
+            return sorted(tag for tag in who.tags if not self.tags or tag in self.tags)
+        return [self.subject(task, machine)]
 
     def key(self, task, machine, at):
         return self.name, self.subject(task, machine), at // DAY if self.window == "day" else None

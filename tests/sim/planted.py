@@ -172,9 +172,8 @@ BUGS = (
         "        self.room.leave(call_id)",
     ),
     Bug(
-        "a budget that comes back misses what was spent", "ledger/balances.py",
-        "        for seat in self.in_force_accounts(budget):\n            self.catch_up_one(seat)\n",
-        "        for seat in ():\n            self.catch_up_one(seat)\n",
+        "a budget that comes back misses what was spent", "ledger/frame.py",
+        "for seat in self.balances.in_force_accounts(after):", "for seat in ():",
     ),
     Bug(
         "a new token limit is not seen", "ledger/definitions.py",

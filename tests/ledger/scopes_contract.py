@@ -1,0 +1,306 @@
+"""What every ledger must do for budgets of people: every scope and filter, and several accounts of one budget.
+
+A test module of a ledger derives from ScopesContract and gives a `desk` fixture.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from lockpin_core.budgets import Budget
+from lockpin_core.ledger.protocol import Closed, Held, Short, Wait
+from lockpin_core.windows import Window
+from tests.ledger import desk as d
+from tests.ledger.contract import hold, settle, void
+from tests.ledger.desk import WAIT_S, call, charge, machine, money, rules
+
+ANN = {
+    "key": "k1", "user": "ann", "team": "core", "groups": ("ml", "ops"), "ring": "r1", "project": "site",
+    "tags": (("env", "ci"), ("zone", "eu")),
+}  # fmt: skip
+BOB = {
+    "key": "k2", "user": "bob", "team": "core", "groups": ("ops",), "ring": "r2", "project": "site",
+    "tags": (("env", "prod"),),
+}  # fmt: skip
+NOBODY = {}
+# By scope: Ann's accounts, Bob's, and those of a caller without identity. All call from machine m for task t.
+SUBJECTS = {
+    "task": (["t"], ["t"], ["t"]),
+    "machine": (["m"], ["m"], ["m"]),
+    "key": (["k1"], ["k2"], []),
+    "user": (["ann"], ["bob"], []),
+    "team": (["core"], ["core"], []),
+    "group": (["ml", "ops"], ["ops"], []),
+    "ring": (["r1"], ["r2"], []),
+    "project": (["site"], ["site"], []),
+    "tag": (["env=ci", "zone=eu"], ["env=prod"], []),
+    "org": (["org"], ["org"], ["org"]),
+}
+WINDOWS = (
+    d.DAY, d.LIFETIME, Window("rolling", period_ms=24 * 3_600_000), Window("day", at=7),
+    Window("month", "Asia/Kathmandu"),
+)  # fmt: skip
+
+
+def scoped(scope, dollars="1", *, name="limit", window=d.DAY, enforce=True, **more):
+    groups = ("ops", "web", "ml") if scope == "group" else ()
+    limit = None if dollars is None else money(dollars)
+    return Budget(name, scope, window, limit, enforce=enforce, **{"groups": groups, **more})
+
+
+def stands(desk, in_force, who, **more):
+    """Give (spent, held) in dollars by budget and subject."""
+    payers = call("look", "0", **who, **more).payers
+    found = desk.ledger.look(payers, "openai", "gpt-5.5", in_force).result(WAIT_S)
+    return {(s.budget.name, s.subject): (s.spent.exact(), s.held.exact()) for s in found}
+
+
+def subjects(answer, name="limit"):
+    return [s.subject for s in answer.standings if s.budget.name == name]
+
+
+class ScopesContract:
+    @pytest.mark.parametrize("scope", SUBJECTS)
+    def test_each_scope_has_the_accounts_of_the_caller(self, desk, scope):
+        in_force = rules(scoped(scope, "10"))
+
+        found = [hold(desk, f"c{n}", "1", in_force, **who) for n, who in enumerate((ANN, BOB, NOBODY))]
+
+        assert [subjects(held) for held in found] == list(SUBJECTS[scope])
+        for subject in SUBJECTS[scope][0]:
+            sharing = sum(subject in of for of in SUBJECTS[scope])
+            assert stands(desk, in_force, ANN)["limit", subject] == ("0", str(sharing))
+
+    @pytest.mark.parametrize("scope", SUBJECTS)
+    def test_a_limit_is_for_each_subject_and_no_other(self, desk, scope):
+        in_force = rules(scoped(scope))
+        hers, his, nobodys = SUBJECTS[scope]
+        assert isinstance(hold(desk, "c1", "0.6", in_force, **ANN), Held)
+
+        his_answer = hold(desk, "c2", "0.6", in_force, **BOB)
+
+        shared = [subject for subject in his if subject in hers]
+        assert isinstance(his_answer, Short if shared else Held)
+        if shared:
+            assert [(s.budget.name, s.subject) for s in his_answer.violations] == [("limit", s) for s in shared]
+        assert isinstance(hold(desk, "c3", "0.6", in_force, **NOBODY), Short if nobodys else Held)
+        assert isinstance(hold(desk, "c4", "0.6", in_force, **ANN), Short)
+
+    @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: f"{window.kind}-{window.at}-{window.zone}")
+    @pytest.mark.parametrize("scope", SUBJECTS)
+    def test_a_budget_added_later_counts_its_window_for_each_subject(self, desk, scope, window):
+        few = rules(machine("100"))
+        desk.clock.pass_by(days=-40)
+        hold(desk, "old", "5", few, **ANN)  # of an earlier window of all but a lifetime
+        settle(desk, "old", "5")
+        desk.clock.pass_by(days=40)
+        for name, held, spent, who in (("a1", "3", "2", ANN), ("b1", "1", "0.5", BOB), ("n1", "1", "0.25", NOBODY)):
+            hold(desk, name, held, few, **who)
+            settle(desk, name, spent)
+        hold(desk, "a2", "0.7", few, **ANN)
+        hold(desk, "b2", "0.1", few, **BOB)
+        later = rules(machine("100"), scoped(scope, "50", window=window))
+
+        found = stands(desk, later, ANN)
+        answer = hold(desk, "a3", "0", later, **ANN)
+
+        spent = {"ann": 2 + (5 if window.kind == "lifetime" else 0), "bob": 0.5, "nobody": 0.25}
+        held = {"ann": 0.7, "bob": 0.1, "nobody": 0}
+        callers = dict(zip(("ann", "bob", "nobody"), SUBJECTS[scope], strict=True))
+        for subject in SUBJECTS[scope][0]:
+            who = [name for name, of in callers.items() if subject in of]
+            wanted = tuple(f"{sum(sums[name] for name in who):g}" for sums in (spent, held))
+            assert found["limit", subject] == wanted
+        assert subjects(answer) == SUBJECTS[scope][0]
+        settle(desk, "a2", "0.4")
+        settle(desk, "b2", "0")
+        after = stands(desk, later, ANN)
+        for subject in SUBJECTS[scope][0]:
+            who = [name for name, of in callers.items() if subject in of]
+            assert after["limit", subject] == (f"{sum(spent[name] for name in who) + 0.4:g}", "0")
+
+    def test_a_task_under_a_user_under_a_team_must_fit_them_all(self, desk):
+        budgets = (
+            scoped("task", "4", name="a-task"),
+            scoped("user", "3", name="b-user"),
+            scoped("team", "2", name="c"),
+        )
+        in_force = rules(*budgets)
+        hold(desk, "c1", "1.5", in_force, **BOB, task="his")
+
+        answer = hold(desk, "c2", "1", in_force, **ANN, task="hers")
+
+        assert isinstance(answer, Short)
+        assert [(s.budget.name, s.subject) for s in answer.violations] == [("c", "core")]
+        found = stands(desk, in_force, ANN, task="hers")
+        assert found == {("a-task", "hers"): ("0", "0"), ("b-user", "ann"): ("0", "0"), ("c", "core"): ("0", "1.5")}
+        assert isinstance(hold(desk, "c3", "0.5", in_force, **ANN, task="hers"), Held)
+        assert stands(desk, in_force, ANN, task="hers") == {
+            ("a-task", "hers"): ("0", "0.5"), ("b-user", "ann"): ("0", "0.5"), ("c", "core"): ("0", "2"),
+        }  # fmt: skip
+
+    def test_all_that_is_short_is_named(self, desk):
+        in_force = rules(scoped("group", "1"), scoped("user", "0.5", name="mine"))
+        hold(desk, "c1", "0.45", in_force, **{**ANN, "user": "eve"})
+
+        answer = hold(desk, "c2", "0.6", in_force, **ANN)
+
+        names = [(s.budget.name, s.subject) for s in answer.violations]
+        assert names == [("mine", "ann"), ("limit", "ml"), ("limit", "ops")]
+
+    def test_filters_of_people_choose_the_calls_of_a_budget(self, desk):
+        in_force = rules(
+            scoped("user", name="freelancers", groups=("ops",)), scoped("org", name="her-ring", rings=("r1",)),
+            scoped("org", name="ci", tags=("env=ci",)), scoped("team", name="opus", models=("claude-*",)),
+            scoped("machine", name="both", users=("ann", "eve"), projects=("site",)),
+        )  # fmt: skip
+
+        answers = [hold(desk, f"c{n}", "0.1", in_force, **who) for n, who in enumerate((ANN, BOB, NOBODY))]
+
+        found = [[s.budget.name for s in answer.standings if not s.budget.own] for answer in answers]
+        assert found == [["both", "ci", "freelancers", "her-ring"], ["freelancers"], []]
+
+    def test_a_call_may_be_on_no_account_at_all(self, desk):
+        in_force = rules(scoped("group", groups=("web",)))
+        held = hold(desk, "c1", "5", in_force, **ANN)
+        assert (type(held), held.standings) == (Held, ())
+        assert settle(desk, "c1", "4").first
+        assert stands(desk, in_force, NOBODY) == {("task", "t"): ("0", "0")}
+
+    def test_tokens_of_each_subject_are_held_like_dollars(self, desk):
+        in_force = rules(Budget("limit", "user", d.DAY, limit_tokens=150, enforce=True))
+        assert isinstance(hold(desk, "c1", "0.1", in_force, tokens=100, **ANN), Held)
+        assert isinstance(hold(desk, "c2", "0.1", in_force, tokens=100, **BOB), Held)
+        assert isinstance(hold(desk, "c3", "0.1", in_force, tokens=51, **ANN), Short)
+
+    def test_a_shrink_and_a_void_are_for_every_account(self, desk):
+        in_force = rules(scoped("group"), scoped("tag", name="tags"))
+        hold(desk, "c1", "0.9", in_force, **ANN)
+        desk.ledger.shrink("c1", money("0.4"), 50).result(WAIT_S)
+        accounts = (("limit", "ml"), ("limit", "ops"), ("tags", "env=ci"), ("tags", "zone=eu"))
+        assert stands(desk, in_force, ANN) == dict.fromkeys(accounts, ("0", "0.4"))
+        void(desk, "c1")
+        assert stands(desk, in_force, ANN) == dict.fromkeys(accounts, ("0", "0"))
+
+    def test_each_account_of_a_budget_tells_its_alert_steps_once(self, desk):
+        in_force = rules(scoped("group", enforce=False, alert_at=("0.5", "0.9")))
+        told = []
+        for n, (amount, who) in enumerate((("0.6", BOB), ("0.4", ANN), ("0.1", ANN), ("0.5", ANN))):
+            hold(desk, f"c{n}", amount, in_force, **who)
+            told.append([(c.subject, c.step) for c in settle(desk, f"c{n}", amount).crossed])
+        assert told == [[("ops", "0.5")], [("ops", "0.9")], [("ml", "0.5")], [("ml", "0.9")]]
+
+    def test_a_raise_and_a_reset_are_for_one_subject(self, desk):
+        budget = scoped("user")
+        in_force = rules(budget)
+        for name, who in (("c1", ANN), ("c2", BOB)):
+            hold(desk, name, "1", in_force, **who)
+            settle(desk, name, "1")
+
+        assert desk.admin.raise_budget(budget, "ann", money("1"), who="x").limit == money("2")
+        before, after = desk.admin.reset_budget(budget, "bob", who="x")
+
+        assert (before.spent, after.spent) == (money("1"), money("0"))
+        assert isinstance(hold(desk, "c3", "1", in_force, **ANN), Held)
+        assert isinstance(hold(desk, "c4", "0.1", in_force, **ANN), Short)
+        assert isinstance(hold(desk, "c5", "1", in_force, **BOB), Held)
+
+    @pytest.mark.parametrize("scope", SUBJECTS)
+    def test_a_correction_reaches_every_account_that_counts_the_call(self, desk, scope):
+        few = rules(machine("100"))
+        hold(desk, "c1", "1", few, **ANN)
+        settle(desk, "c1", "1")
+        hold(desk, "c2", "1", few, **BOB)
+        settle(desk, "c2", "1")
+        later = rules(machine("100"), scoped(scope, "50"), scoped(scope, "50", name="other", models=("claude-*",)))
+        hold(desk, "c3", "0", later, **ANN)
+        hold(desk, "c4", "0", later, model="claude-opus-5", provider="anthropic", **ANN)
+
+        desk.admin.correct("c1", money("3"), reason="billed more", who="x")
+
+        hers, his, _ = SUBJECTS[scope]
+        found = stands(desk, later, ANN)
+        for subject in hers:
+            assert found["limit", subject] == ("4" if subject in his else "3", "0")
+        look = desk.ledger.look(call("x", "0", **ANN).payers, "anthropic", "claude-opus-5", later).result(WAIT_S)
+        assert {s.spent for s in look if s.budget.name == "other"} == {money("0")}
+
+    def test_late_usage_books_the_difference_on_every_account(self, desk):
+        in_force = rules(scoped("group", "5"), scoped("user", "5", name="mine"))
+        hold(desk, "c1", "1", in_force, tokens=100, **ANN)
+        desk.ledger.defer("c1", timedelta(hours=1)).result(WAIT_S)
+        desk.clock.pass_by(hours=1)
+        desk.look_after()
+        desk.ledger.settle("c1", charge("0.2", tokens=20)).result(WAIT_S)
+        accounts = (("limit", "ml"), ("limit", "ops"), ("mine", "ann"))
+        assert stands(desk, in_force, ANN) == dict.fromkeys(accounts, ("0.2", "0"))
+        assert d.nonzero(desk.accounts()) == desk.explained()
+
+    @pytest.mark.parametrize(("scope", "key", "few", "all_"), [
+        ("group", "groups", ("ops",), ("ml", "ops")), ("tag", "tags", ("zone=eu",), ("env=ci", "zone=eu")),
+        ("tag", "tags", ("zone=eu",), ()),
+    ])  # fmt: skip
+    def test_a_subject_left_out_for_a_time_has_missed_nothing(self, desk, scope, key, few, all_):
+        def listing(names):
+            return rules(scoped(scope, "50", **{key: names}), machine("100"))
+
+        out = SUBJECTS[scope][0][0]
+        for name, names in (("c1", all_), ("c2", few), ("c3", few)):
+            hold(desk, name, "1", listing(names), **ANN)
+        settle(desk, "c1", "0.5")
+        settle(desk, "c2", "0.25")
+        assert ("limit", out) not in stands(desk, listing(few), ANN)
+
+        hold(desk, "c4", "0", listing(all_), **ANN)
+
+        assert stands(desk, listing(all_), ANN)["limit", out] == ("0.75", "1")
+        settle(desk, "c3", "0.25")
+        assert stands(desk, listing(all_), ANN)["limit", out] == ("1", "0")
+
+    def test_a_call_waits_on_the_account_that_is_short_and_on_no_other(self, desk):
+        in_force = rules(scoped("group"))
+        hold(desk, "c1", "0.8", in_force, **BOB)  # on ops alone
+        waits = desk.ledger.hold(call("c2", "0.9", **ANN), in_force, None, Wait(timedelta(seconds=60)))
+        stands(desk, in_force, ANN)  # what was queued before it is done
+        assert not waits.done()
+        assert desk.tickets() == [("c2", "limit")]
+        desk.clock.pass_by(seconds=21)  # it is protected now, on ops and not on ml
+        ml = {**ANN, "groups": ("ml",)}
+        assert isinstance(hold(desk, "c3", "0.1", in_force, **ml), Held)
+        assert isinstance(hold(desk, "c4", "0.1", in_force, **BOB), Short)
+
+        settle(desk, "c1", "0.1")
+
+        assert isinstance(waits.result(WAIT_S), Held)
+        assert stands(desk, in_force, ANN) == {("limit", "ml"): ("0", "1"), ("limit", "ops"): ("0.1", "0.9")}
+
+    def test_a_key_of_a_command_has_a_budget_of_its_own(self, desk):
+        own = Budget("key k1", "key", Window("week"), money("0.5"), enforce=True, keys=("k1",))
+        desk.admin.budget_set(own, who="x")
+        in_force = rules(machine("100"))
+        assert [subjects(hold(desk, f"c{n}", "0.5", in_force, **who), "key k1") for n, who in enumerate((ANN, BOB))] == [
+            ["k1"], [],
+        ]  # fmt: skip
+        assert isinstance(hold(desk, "c9", "0.1", in_force, **ANN), Short)
+        assert isinstance(hold(desk, "c10", "0.1", in_force, **BOB), Held)
+        assert [b.budget.keys for b in desk.admin.budgets() if b.budget.name == "key k1"] == [("k1",)]
+
+    def test_payers_show_their_accounts_also_at_zero(self, desk):
+        in_force = rules(scoped("group"), scoped("user", name="mine"), scoped("org", name="all"))
+        found = desk.admin.standings(in_force, call("x", "0", **ANN).payers, now=d.NOON)
+        assert [(s.budget.name, s.subject) for s in found] == [
+            ("limit", "ml"), ("limit", "ops"), ("mine", "ann"), ("all", "org"),
+        ]  # fmt: skip
+
+    def test_a_task_that_nobody_made_has_no_budget_of_its_own_for_a_user(self, desk):
+        own = Budget("task", "task", d.LIFETIME, money("0.5"), enforce=True, own=True)
+        assert isinstance(hold(desk, "c1", "0.6", rules(own=own), **ANN), Held)
+        assert isinstance(hold(desk, "c2", "0.6", rules(own=own)), Short)
+        assert stands(desk, rules(own=own), NOBODY) == {("task", "t"): ("0", "0")}
+
+    def test_the_task_of_a_caller_without_a_user_is_not_anothers(self, desk):
+        desk.admin.task_new("t", limit=money("0.5"), window="lifetime", who="x")
+        desk.admin.task_close("t", who="x")
+        in_force = rules(machine("100"))
+        assert isinstance(hold(desk, "c1", "5", in_force, **ANN), Held)
+        assert isinstance(hold(desk, "c2", "0.1", in_force), Closed)
