@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lockpin_cli import completion
+from lockpin_cli import completion, key_provider
 from lockpin_cli.changes import open_admin, whoami
 from lockpin_cli.inputs import lasting, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
@@ -26,6 +26,7 @@ from lockpin_core.ledger.keybook import unknown
 from lockpin_core.ledger.reader import LedgerReader
 
 app = new_app("Make, list, rotate and revoke keys.\n\nExample: lockpin key create --user ann@corp.com --expires 30d")
+app.add_typer(key_provider.app, name="provider")
 
 _COLUMNS = (
     *(Column("KEY", whole=True), Column("USER"), Column("TEAM", spare=3), Column("GROUPS", spare=4)),

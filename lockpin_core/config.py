@@ -17,6 +17,7 @@ from lockpin_core.budgets import Budget
 from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
 from lockpin_core.config_files import content
 from lockpin_core.config_include import read_policies
+from lockpin_core.config_keys import read_keys
 from lockpin_core.config_pricing import read_pricing
 from lockpin_core.config_values import (
     Reader,
@@ -67,7 +68,7 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
-_EMPTY = ("allow_hosts", "alerts", "fallbacks", "cheaper", "keys", "oidc")  # of features that are not built
+_EMPTY = ("allow_hosts", "alerts", "fallbacks", "cheaper", "oidc")  # of features that are not built
 _UNBUILT = (
     *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
     *("loop", "retry"),
@@ -127,6 +128,7 @@ class Config:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # provider → alias → priced model
     subscription: str = "list"
     budgets: tuple[Budget, ...] = ()  # those under `budgets:`
+    provider_env: Mapping[str, str] = field(default_factory=dict)  # provider → variable with its real key
     refusal: str = "auto"
     allow_uncapped: tuple[str, ...] = ()  # globs of host and path
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)  # canonical host → where it goes
@@ -237,10 +239,11 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
     usual_usd: Money | None = DAILY_USD
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
     hold_for = top.section("hold_for", _SECTIONS["hold_for"])
+    mode = top.get("mode", built(one_of("solo", "team"), "solo"), "solo")
     return Config(
         file=file,
         ledger=top.get("ledger", _ledger(usual), usual),
-        mode=top.get("mode", built(one_of("solo", "team"), "solo"), "solo"),
+        mode=mode,
         durability=top.get("durability", one_of("full", "normal"), "full"),
         timezone=timezone,
         daily_usd=top.get("daily_usd", optional(amount), usual_usd),
@@ -249,6 +252,7 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
         models=top.get("models", keyed(keyed(text)), {}),
         subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
         budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone, policies.budgets),
+        provider_env=top.get("keys", read_keys(mode), {}),
         refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
         upstreams=top.get("upstreams", _upstreams, {}),

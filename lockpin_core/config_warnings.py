@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -28,6 +28,7 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
         *budget_warnings(config, table, at=at),
         *_uncapped_nowhere(config.allow_uncapped, providers),
         *_sent_nowhere(config.upstreams, providers),
+        *_of_nobody(config.provider_env, providers),
     ]
     return [masked(line) for line in found]
 
@@ -50,6 +51,13 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
     for provider in config.models:
         if provider not in table.shipped:
             yield f'models: no provider is called "{provider}"; there are {", ".join(sorted(table.shipped))}'
+
+
+def _of_nobody(env: Iterable[str], providers: Providers) -> Iterator[str]:
+    for provider in env:
+        if providers.by_name(provider) is None:
+            names = ", ".join(each.name for each in providers.all())
+            yield f'keys: no provider is called "{provider}"; there are {names}'
 
 
 def _missing(model: Model) -> list[Unit]:

@@ -352,7 +352,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "fallbacks: {a: [b]}",
         "fallbacks: fallbacks.json",
         "cheaper: {a: [b]}",
-        "keys: {provider_env: {openai: OPENAI_API_KEY}}",
         "oidc: {issuer: 'https://example.com'}",
     ],
 )
