@@ -321,7 +321,8 @@ class Engine(Settler):
         if write:
             note = self._note(incoming, words.code, wire, model)
             detail = refused_detail(told, call)
-            self._ledger.refuse(replace(note, waited_ms=waited_ms, detail=detail), words)
+            full = tuple(standing.account for standing in short.violations) if short else ()
+            self._ledger.refuse(replace(note, waited_ms=waited_ms, detail=detail, accounts=full), words)
         body: dict[str, object] = {"code": words.code, "task": incoming.payers.task, **words.detail}
         body |= {"call": incoming.id, "receipt": told}
         shape, client = incoming.provider.error_shape, client_of(incoming.headers)

@@ -164,6 +164,7 @@ class SqliteAdmin:
         with self._transaction() as books:
             before, accounts, task = books.corrections.correct(call_id, amount, reason=words, who=who)
             standings = books.balances.current(accounts, books.terms(task))
+            books.alerts.spent(standings, call_id)
             return Corrected(call_id, before, amount, standings)
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> list[Standing]:

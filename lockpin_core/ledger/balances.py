@@ -23,15 +23,14 @@ from lockpin_core.ledger.accounts import (
     budget_in,
     has_room,
     is_spent_up,
-    passed_steps,
     standing_from,
     standing_of,
 )
+from lockpin_core.ledger.alerts import still_told
 from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import NoteEvent, encode
 from lockpin_core.ledger.definitions import Definitions, Stored
 from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
-from lockpin_core.ledger.protocol import Crossed
 from lockpin_core.ledger.totals import Totals
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, WindowSpan
@@ -67,7 +66,7 @@ class _Account:
     subject: str
     span: WindowSpan
     balance: Balance
-    alerted: str = "[]"  # JSON list of the alert steps that were told
+    alerted: str = "[]"  # JSON list of what was told: see `alerts`
     counted_row: int = 0  # up to which row what is not listed on it was counted too, or found not to belong
     reset_row: int = 0  # from which row on it counts
     touched: set[int] = field(default_factory=set)  # steps that are to be written or deleted
@@ -209,19 +208,19 @@ class Balances:
         room = (usd + aside[0] if usd else 0, tokens + aside[1] if tokens else 0)
         return has_room(self._budget_of(account, terms), account.balance, *room)
 
-    def alert(self, standings: tuple[Standing, ...]) -> tuple[Crossed, ...]:
-        """Note the alert steps that are passed now, and list the new ones."""
-        crossed: list[Crossed] = []
-        for standing in standings:
-            passed = passed_steps(standing, standing.budget.alert_at)
-            account = self._known[standing.account]
-            if passed and encode(passed) != account.alerted:
-                told: list[str] = json.loads(account.alerted)
-                self._change(standing.account).alerted = encode(passed)
-                crossed += [
-                    Crossed(standing.budget.name, standing.subject, step) for step in passed if step not in told
-                ]
-        return tuple(crossed)
+    def known(self, accounts: Sequence[str], terms: TaskTerms | None) -> tuple[Standing, ...]:
+        """Read how those of some accounts stand that are there."""
+        self._load(accounts)
+        return self.current([name for name in accounts if name in self._known], terms)
+
+    def told(self, name: str) -> list[str]:
+        """Give what was told of an account that was just read: see `alerts`."""
+        told = self._known[name].alerted
+        return [] if told == "[]" else json.loads(told)
+
+    def tell(self, name: str, told: list[str]) -> None:
+        """Keep what was told of it."""
+        self._change(name).alerted = encode(told)
 
     def raise_limit(self, seat: Seat, nano: int) -> tuple[Standing, int | None]:
         """Add to the dollar limit of one account and re-arm the alert steps that this un-passes.
@@ -274,8 +273,7 @@ class Balances:
     def rearm(self, seat: Seat) -> Standing:
         """Forget the alert steps of one account that its limit in force no longer makes passed."""
         (standing,) = self.standings((seat,))
-        account = self._change(seat.account)
-        account.alerted = encode(passed_steps(standing, json.loads(account.alerted)))
+        self.tell(seat.account, still_told(standing, self.told(seat.account)))
         return standing
 
     def in_window(self, budget: Budget, at: int) -> tuple[Seat, ...]:

@@ -271,7 +271,7 @@ class Books(Frame):
         return Resolved(
             call_id=call_id, first=True, charge=charge, over_hold=over, held=Money(taken.usd), at=self.now,
             row_hash=digest.hex(), standings=standings, task_spent=Money(task.spent_nano), recent=recent,
-            crossed=self.balances.alert(standings),
+            crossed=self.alerts.spent(standings, call_id),
         )  # fmt: skip
 
     def void(self, call_id: str, outcome: Void) -> Resolved:
@@ -302,6 +302,9 @@ class Books(Frame):
         detail = plain({"status": refusal.status, **note.detail, **refusal.detail})
         row: dict[str, object] = {"code": refusal.code, "count": count, "data": encode(detail)}
         self.append("refusal", note_columns(note) | row)
+        if note.accounts:
+            full = self.balances.known(note.accounts, self.terms(note.payers.task))
+            self.alerts.refused(full, note.id, self.at)
 
     def uncapped(self, note: CallNote) -> None:
         """Write the row of a call that goes without a hold."""
@@ -369,7 +372,8 @@ class Books(Frame):
         if before.charge is None or before.charge.reason != EXPIRED or charge.estimated:
             return before
         over = self.corrections.late(call_id, charge)
-        return replace(self._resolved_before(call_id), charge=charge, over_hold=over)
+        after = self._resolved_before(call_id)
+        return replace(after, charge=charge, over_hold=over, crossed=self.alerts.spent(after.standings, call_id))
 
     def _resolved_before(self, call_id: str) -> Resolved:
         self._backlog.write()

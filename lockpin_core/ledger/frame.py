@@ -15,6 +15,7 @@ from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.accounts import TaskTerms
+from lockpin_core.ledger.alerts import Alerts
 from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
@@ -56,6 +57,7 @@ class Frame:
         backlog, totals = Backlog(connection), Totals(connection)
         self.definitions = Definitions(connection, self.event)
         self.balances = Balances(connection, self.event, self.definitions, backlog, totals)
+        self.alerts = Alerts(self.balances.told, self.balances.tell, self.event)
         self.tasks = Tasks(connection, backlog)
         self.corrections = Corrections(connection, self.balances, self.tasks, self.append)
         self.seats = Seats(self.definitions, self.balances.spans)

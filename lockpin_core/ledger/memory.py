@@ -247,7 +247,7 @@ class MemoryLedger(MemoryBooks):
             (before,) = self._standings((seat,))
             account = self._accounts[seat.account]
             account.balance.forget_spend()
-            account.told = ()
+            account.told = []
             account.forgotten = {
                 call for call in self._done if call in account.counted or belongs(self._done[call][1], seat)
             }
@@ -266,6 +266,7 @@ class MemoryLedger(MemoryBooks):
             if before == amount:
                 raise CommandError(f'call "{call_id}" costs ${amount.exact()} already')
             standings = self._book(call_id, amount.nano - before.nano, 0, CORRECTED)
+            self._alerts.spent(standings, call_id)
             return Corrected(call_id, before, amount, standings)
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> list[Standing]:

@@ -18,27 +18,16 @@ from lockpin_core.ledger.accounts import (
     budget_in,
     is_in,
     own_budget,
-    passed_steps,
     seat_of,
     seats_of,
     standing_of,
 )
+from lockpin_core.ledger.alerts import Alerts, still_told
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn, done
-from lockpin_core.ledger.protocol import (
-    Closed,
-    Crossed,
-    Held,
-    Resolved,
-    Rules,
-    Short,
-    Smaller,
-    StoredBudget,
-    TaskInfo,
-    Wait,
-)
+from lockpin_core.ledger.protocol import Closed, Held, Resolved, Rules, Short, Smaller, StoredBudget, TaskInfo, Wait
 from lockpin_core.ledger.pulse import Ticks
 from lockpin_core.ledger.tasks import RECENT
 from lockpin_core.ledger.turns import (
@@ -79,7 +68,7 @@ class Row:
 class _Account:
     seat: Seat
     balance: Balance
-    told: tuple[str, ...] = ()
+    told: list[str] = field(default_factory=list)  # see `alerts`
     counted: set[str] = field(default_factory=set)  # calls that are on it, or were before it was reset
     forgotten: set[str] = field(default_factory=set)  # those of before
 
@@ -135,6 +124,9 @@ class MemoryBooks:
         self._rules: Rules | None = None
         self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
         self._coalescer, self._links = Coalescer(), MemoryLinks()
+        self._alerts = Alerts(
+            lambda name: self._accounts[name].told, self._tell, lambda code, _: self._event(code, None)
+        )  # fmt: skip
 
     @property
     def _default(self) -> Budget | None:
@@ -239,7 +231,8 @@ class MemoryBooks:
     def _resolve(self, call_id: str, charge: Charge | None, outcome: Void) -> Future[Resolved]:
         if call_id in self._done:
             first, held = self._done[call_id]
-            if charge is not None and self._is_late(first, charge):
+            is_late = charge is not None and self._is_late(first, charge)
+            if charge is not None and is_late:
                 first = replace(first, charge=charge)
                 before = self._done[call_id][0].charge
                 assert before is not None
@@ -248,7 +241,8 @@ class MemoryBooks:
                 first = replace(first, over_hold=over)
                 self._book(call_id, charge.amount.nano - before.amount.nano, charge.tokens - before.tokens, LATE)
             standings, spent = self._current(held.accounts), self._spent(held.call.payers.task)
-            return done(replace(first, first=False, standings=standings, task_spent=spent, crossed=()))
+            crossed = self._alerts.spent(standings, call_id) if is_late else ()
+            return done(replace(first, first=False, standings=standings, task_spent=spent, crossed=crossed))
         if call_id not in self._open:
             failed: Future[Resolved] = Future()
             failed.set_exception(LedgerError(f"call {call_id} has no hold in this ledger"))
@@ -346,20 +340,16 @@ class MemoryBooks:
             charges.append(charge.amount)
         self._row("void" if charge is None else "charge", held, usd, tokens)
         standings = self._current(held.accounts)
+        crossed = self._alerts.spent(standings, held.call.id) if charge else ()
         return Resolved(
             call_id=held.call.id, first=True, charge=charge,
             over_hold=usd > quote.most.nano or 0 < quote.tokens < tokens, held=quote.most, at=self._now(),
             row_hash="", standings=standings, task_spent=self._spent(task),
-            recent=tuple(reversed(charges[-RECENT:])), crossed=self._crossed(standings) if charge else (),
+            recent=tuple(reversed(charges[-RECENT:])), crossed=crossed,
         )  # fmt: skip
 
-    def _crossed(self, standings: tuple[Standing, ...]) -> tuple[Crossed, ...]:
-        crossed: list[Crossed] = []
-        for standing in standings:
-            account, passed = self._accounts[standing.account], passed_steps(standing, standing.budget.alert_at)
-            crossed += [Crossed(standing.budget.name, standing.subject, s) for s in passed if s not in account.told]
-            account.told = passed or account.told
-        return tuple(crossed)
+    def _tell(self, name: str, told: list[str]) -> None:
+        self._accounts[name].told = told
 
     def _seats(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> tuple[Seat, ...]:
         own = own_budget(rules.task_default, self._terms.get(payers.task))
@@ -407,7 +397,7 @@ class MemoryBooks:
     def _rearm(self, seat: Seat) -> Standing:
         (standing,) = self._standings((seat,))
         account = self._accounts[seat.account]
-        account.told = passed_steps(standing, account.told)
+        account.told = still_told(standing, account.told)
         return standing
 
     def _info(self, name: str) -> TaskInfo:
@@ -441,6 +431,8 @@ class MemoryBooks:
         for refused in due:
             note, code = refused.note, refused.refusal.code
             self.rows.append(Row("refusal", self._now(), note.id, note.payers.task, count=refused.count, code=code))
+            full = self._current([name for name in note.accounts if name in self._accounts])
+            self._alerts.refused(full, note.id, micros(self._now()))
 
 
 def belongs(held: _Open, seat: Seat) -> bool:

@@ -129,6 +129,7 @@ class CallNote:
     streamed: bool = False
     waited_ms: int = 0  # for room, before it was refused
     detail: Mapping[str, object] = field(default_factory=dict)  # JSON-ready; never text of a body
+    accounts: tuple[str, ...] = ()  # those that the call did not fit; an event tells of each once
 
 
 @dataclass(frozen=True, slots=True)

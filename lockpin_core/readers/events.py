@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from lockpin_core.clock import instant, stamp
+from lockpin_core.ledger.alerts import PASSED, REFUSED
 from lockpin_core.ledger.definitions import budget_of
 from lockpin_core.ledger.reader import Event
 from lockpin_core.money import Money
@@ -108,6 +110,23 @@ def _key_revoked(data: Data, task: str | None) -> str:
     return f"key {data['key']} is revoked"
 
 
+def _passed(data: Data, task: str | None) -> str:
+    return f"{(Decimal(data['step']) * 100).normalize():f}% is spent, {_of_limit(data)}: {_account(data['account'])}"
+
+
+def _short(data: Data, task: str | None) -> str:
+    held = f", {_usd(data['held_nano'])} held" if data["held_nano"] else ""
+    return f"a call did not fit, {_of_limit(data)}{held}: {_account(data['account'])}"
+
+
+def _of_limit(data: Data) -> str:
+    """Say how much of which limit is spent: in dollars, in tokens, or in both."""
+    parts = [] if data["limit_nano"] is None else [f"{_usd(data['spent_nano'])} of {_usd(data['limit_nano'])}"]
+    if data["limit_tokens"] is not None:
+        parts.append(f"{data['spent_tokens']:,} of {data['limit_tokens']:,} tokens")
+    return " and ".join(parts)
+
+
 def _usd(nano: int) -> str:
     return said(Money(nano))
 
@@ -125,6 +144,8 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     "budget_raised": _raised,
     "raises_forgotten": _forgotten,
     "budget_reset": _reset,
+    PASSED: _passed,
+    REFUSED: _short,
     "task_new": _task_new,
     "task_closed": _task_closed,
     "prune_begun": _pruned,

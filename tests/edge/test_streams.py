@@ -181,6 +181,8 @@ def test_h05_three_refusals_are_three_rows_and_nothing_upstream(rig):
     assert {row["call"] for row in rows} == {answer.headers["x-lockpin-call"] for answer in answers}
     assert {row["call"] for row in rows} == {answer.json["lockpin"]["receipt"]["id"] for answer in answers}
     assert [(row["count"], row["code"]) for row in rows] == [(1, "budget_exceeded")] * 3
+    told = rig.proxy.rows("SELECT data FROM rows WHERE kind = 'event' AND code = 'limit_refused'")
+    assert [json.loads(row["data"])["budget"] for row in told].count("daily") == 1
     assert paid(rig) == before
 
 

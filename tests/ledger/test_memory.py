@@ -1,5 +1,6 @@
 import pytest
 
+from tests.ledger.alerts_contract import AlertsContract
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
 from tests.ledger.key_contract import KeyContract
@@ -25,4 +26,8 @@ class TestMemoryKeys(KeyContract):
 
 
 class TestMemoryScopes(ScopesContract):
+    pass
+
+
+class TestMemoryAlerts(AlertsContract):
     pass

@@ -20,6 +20,7 @@ from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.ledger.verify import verify
 from lockpin_core.money import Money
 from tests.ledger import desk as d
+from tests.ledger.alerts_contract import AlertsContract
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
 from tests.ledger.key_contract import KeyContract
@@ -50,6 +51,14 @@ class TestSqliteKeys(KeyContract):
 
 
 class TestSqliteScopes(ScopesContract):
+    @pytest.fixture(autouse=True)
+    def proved(self, desk):
+        """After each of them the books are proved."""
+        yield
+        assert verify(desk.path).wrong is None
+
+
+class TestSqliteAlerts(AlertsContract):
     @pytest.fixture(autouse=True)
     def proved(self, desk):
         """After each of them the books are proved."""
