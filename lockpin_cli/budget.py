@@ -19,7 +19,7 @@ from lockpin_cli.output import plain, say
 from lockpin_cli.presence import need
 from lockpin_cli.rules import Known, account, known, one_form, refuse_configured
 from lockpin_cli.task import told
-from lockpin_core.budgets import Budget, Standing
+from lockpin_core.budgets import SCOPES, Budget, Standing
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.config_budget_warnings import doubts
@@ -35,6 +35,7 @@ from lockpin_core.windows import Window, kind_text, named, period_text, shown
 app = new_app("Show, set, raise and reset limits.\n\nExample: lockpin budget status")
 app.command()(status)
 
+_SCOPE_HELP = f"Whose spend is counted together: {', '.join(SCOPES)}."
 _SHOWN = 3  # raised accounts that an answer names
 
 AnyArgument = Annotated[
@@ -59,7 +60,7 @@ AccountArgument = Annotated[
 def set_budget(
     context: typer.Context,
     name: AnyArgument,
-    scope: Annotated[str | None, typer.Option(metavar="task|machine", help="Whose spend is counted together.")] = None,
+    scope: Annotated[str | None, typer.Option(metavar="SCOPE", help=_SCOPE_HELP)] = None,
     window: Annotated[
         str | None, typer.Option(metavar="lifetime|day|week|month|rolling", help="When it starts anew.")
     ] = None,
@@ -77,6 +78,16 @@ def set_budget(
     providers: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these providers; more with commas or again.")
     ] = None,
+    users: Annotated[
+        list[str] | None, typer.Option(metavar="USER", help="Only calls of these users; none takes it off.")
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP", help="Only these groups; --scope group has an account for each."),
+    ] = None,
+    rings: Annotated[list[str] | None, typer.Option(metavar="RING", help="Only these rings.")] = None,
+    projects: Annotated[list[str] | None, typer.Option(metavar="PROJECT", help="Only these projects.")] = None,
+    tags: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Only calls with one of these tags.")] = None,
     alert_at: Annotated[str | None, typer.Option(metavar="0.5,0.8", help="Shares of the limit that alert.")] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
@@ -89,23 +100,29 @@ def set_budget(
 
     Example: lockpin budget set sprint --limit-usd 60 --models 'claude-*,gpt-5*'
 
+    Example: lockpin budget set squads --scope group --groups search,checkout --window month --limit-usd 4000
+
     Example: lockpin budget set fix-login --window rolling --period 24h --limit-usd 5
     """
     flags: Flags = {
         "scope": scope, "window": window, "period": period, "at": at, "anchor": anchor, "timezone": timezone,
         "limit_usd": limit_usd, "limit_tokens": limit_tokens, "models": joined(models),
-        "providers": joined(providers), "alert_at": alert_at,
+        "providers": joined(providers), "users": joined(users), "groups": joined(groups), "rings": joined(rings),
+        "projects": joined(projects), "tags": joined(tags), "alert_at": alert_at,
     }  # fmt: skip
-    loaded = load_config(context, config)
+    _set(load_config(context, config), name, flags)
+
+
+def _set(loaded: Config, name: str, flags: Flags) -> None:
     there, name = known(loaded), one_form(name)
-    is_made = name in there.book.by_command()
+    scope, is_made = flags["scope"], name in there.book.by_command()
     if scope is None and name in there.tasks:
         _refuse_two(there, name)
         _set_task(loaded, there, name, flags)
         return
     refuse_configured(loaded, there.book, name)
     if scope is None and not is_made:
-        ways = "--scope task or --scope machine makes one"
+        ways = f"--scope makes one ({', '.join(SCOPES)})"
         raise typer.BadParameter(
             f"no budget and no task is called so; {ways}, `lockpin task new {shlex.quote(name)} --budget USD` a task",
             param_hint=name,

@@ -39,7 +39,8 @@ _COLUMNS = (
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="SCOPE:SUBJECT", help="One account: task:fix-login, or machine:annas-laptop by its host name."
+        metavar="SCOPE:SUBJECT",
+        help="One account: task:fix-login, user:ann@corp.com, machine:annas-laptop by its host name, or org.",
     ),
 ]
 

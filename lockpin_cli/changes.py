@@ -11,9 +11,12 @@ from pathlib import Path
 import typer
 
 from lockpin_cli.presence import is_there
+from lockpin_core.budgets import ORG, subjects_in
+from lockpin_core.call import Payers
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
+from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.admin import SqliteAdmin, canonical_task
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
@@ -33,19 +36,29 @@ def task_name(text: str, name: str) -> str:
 
 
 def stranger(config: Config, scope: str, subject: str) -> str | None:
-    """Say that nobody made or used this task, or that this machine has no account; None: it is known."""
-    if subject == (config.task.default if scope == "task" else socket.gethostname()):
+    """Say that nobody made or used this task, or that there is no such subject; None: it is known."""
+    always = {"task": config.task.default, "machine": socket.gethostname(), "org": ORG}
+    if subject == always.get(scope):
         return None
     known: list[str] = []
     if is_there(config.ledger):
         with LedgerReader(config.ledger) as reader:
-            known = reader.tasks() if scope == "task" else reader.machines()
+            known = reader.tasks() if scope == "task" else reader.subjects(scope)
+            known += [found for key in reader.keys(now=utc_now()) for found in subjects_in(scope, _payers(key))]
     if subject in known:
         return None
     if scope == "task":
         others = near(subject, known) or f"`lockpin task new {shlex.quote(subject)} --budget USD` makes one"
         return f'no task "{subject}" was made or used; {others}'
-    return f'no machine "{subject}" has an account; {near(subject, [*known, socket.gethostname()])}'
+    if scope == "machine":
+        return f'no machine "{subject}" has an account; {near(subject, [*known, socket.gethostname()])}'
+    others = near(subject, known) or "there is none yet"
+    return f'no {scope} "{subject}" has an account or is named by a key; {others}'
+
+
+def _payers(key: KeyRecord) -> Payers:
+    """Give whom a key stands for, whatever it calls for."""
+    return Payers("", "", key.id, key.user, key.team, key.groups, key.ring, key.project, key.tags)
 
 
 def find_call(ledger: Path, call: str, task: str | None = None) -> CallRow:

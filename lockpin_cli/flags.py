@@ -58,6 +58,8 @@ def window_of(window: str | None, period: str | None) -> Window:
 
 def _node(key: str, value: str) -> Node:
     place = Where("flag", None, f"--{key.replace('_', '-')}")
+    if key in FILTERS[2:] and value.strip().lower() == "none":
+        return Items(place, ())
     if key in _LISTS:
         return Items(place, tuple(Text(place, part.strip(), plain=False) for part in value.split(",")))
     is_none = key.startswith("limit_") and value.strip().lower() == "none"

@@ -11,7 +11,7 @@ import typer
 
 from lockpin_cli.changes import stranger, task_name
 from lockpin_cli.presence import is_there
-from lockpin_core.budgets import Budget
+from lockpin_core.budgets import ORG, SCOPES, Budget
 from lockpin_core.config import FILE_NAME, Config, usual_places
 from lockpin_core.config_budgets import DAILY, OWN, budget_places
 from lockpin_core.config_files import content
@@ -21,6 +21,7 @@ from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.definitions import CONFIG
 from lockpin_core.ledger.protocol import Rules
+from lockpin_core.names import canonical_user
 from lockpin_core.readers.rulebook import Rulebook, RuleReader
 
 
@@ -85,12 +86,20 @@ def one_form(name: str) -> str:
 
 
 def account_key(text: str) -> tuple[str, str]:
-    """Read `--key` into scope and subject. Wrong use otherwise."""
-    scope, colon, subject = text.partition(":")
-    if scope not in ("task", "machine") or not colon or not subject:
-        allowed = "task:NAME or machine:HOST is allowed"
+    """Read `--key` into scope and subject, the latter in its one form. Wrong use otherwise."""
+    scope, _, subject = text.partition(":")
+    subject = ORG if scope == "org" and not subject else subject.strip()
+    if scope not in SCOPES or not subject or (scope == "org" and subject != ORG):
+        allowed = f"SCOPE:SUBJECT is allowed, such as user:ann@corp.com, or org; scopes are {', '.join(SCOPES)}"
         raise typer.BadParameter(f'"{text}": {allowed}', param_hint="--key")
-    return scope, task_name(subject, "--key") if scope == "task" else subject
+    match scope:
+        case "task":
+            return scope, task_name(subject, "--key")
+        case "user":
+            return scope, canonical_user(subject) or subject
+        case "tag":
+            return scope, "=".join(part.strip() for part in subject.split("=", 1))
+    return scope, subject
 
 
 def account(config: Config, name: str, key: str | None, verb: str) -> tuple[Budget, str, str | None]:
@@ -127,7 +136,12 @@ def _meant(known: Known, name: str, key: tuple[str, str] | None, verb: str) -> t
 def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
     if key is None and budget.scope == "machine":
         return socket.gethostname()
+    if key is None and budget.scope == "org":
+        return ORG
     if key is None or key[0] != budget.scope:
         words = f'budget "{budget.name}" has an account for each {budget.scope}; {budget.scope}:… is allowed'
         raise typer.BadParameter(words, param_hint="--key")
+    if not budget.lists(key[1]):
+        listed = ", ".join(budget.groups if budget.scope == "group" else budget.tags)
+        raise CommandError(f'budget "{budget.name}" has no account for {budget.scope} "{key[1]}", only for {listed}')
     return key[1]

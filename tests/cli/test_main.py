@@ -84,8 +84,8 @@ MISTAKES = [
     (["task", "new", "x" * 129, "--budget", "1"], 2, "128"),
     (["task", "close", "nobody"], 1, "nobody"),
     (["budget", "status", "--budget", "weekly"], 1, "weekly"),
-    (["budget", "status", "--key", "fix"], 2, "task:NAME"),
-    (["budget", "status", "--key", "user:bo"], 2, "user:bo"),
+    (["budget", "status", "--key", "fix"], 2, "SCOPE:SUBJECT"),
+    (["budget", "status", "--key", "usr:bo"], 2, "usr:bo"),
     (["budget", "raise", "daily"], 2, "--by"),
     (["budget", "raise", "daily", "--by", "none"], 2, "--by"),
     (["budget", "raise", "weekly", "--by", "1"], 1, "weekly"),
@@ -97,7 +97,7 @@ MISTAKES = [
     (
         ["budget", "set", "x", "--limit-usd", "1"],
         2,
-        "no budget and no task is called so; --scope task or --scope machine",
+        "no budget and no task is called so; --scope makes one (task, machine, key",
     ),
     (
         ["budget", "set", "x", "--scope", "machine"],
@@ -128,7 +128,7 @@ MISTAKES = [
     ([*SET, "--limit-usd", "1", "--timezone", "Mars/Base"], 2, 'flag --timezone is "Mars/Base"; a time zone such as'),
     ([*SET, "--limit-usd", "1", "--alert-at", "0.5,2"], 2, 'flag --alert-at is "2"; a share above 0'),
     ([*SET, "--limit-usd", "1", "--models", "a,,b"], 2, 'flag --models is ""; a text is allowed'),
-    (["budget", "set", "x", "--scope", "user", "--window", "day", "--limit-usd", "1"], 2, "not in this version"),
+    (["budget", "set", "x", "--scope", "usr", "--window", "day", "--limit-usd", "1"], 2, "task, machine, key"),
     (["budget", "set", "x", "--scope", "moon", "--window", "day", "--limit-usd", "1"], 2, "moon"),
     (["budget", "set", "x", "--scope", "task", "--window", "year", "--limit-usd", "1"], 2, "year"),
     (

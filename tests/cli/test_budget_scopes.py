@@ -1,0 +1,149 @@
+"""`lockpin budget` for people: every scope by command, and which of a budget's accounts is meant."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lockpin_core.budgets import Budget
+from lockpin_core.call import Charge, Payers
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.config_budgets import daily_budget, own_budget
+from lockpin_core.ledger.admin import SqliteAdmin
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.money import Money
+from lockpin_core.windows import Window
+from tests.cli.conftest import _call
+
+RULES = Rules((daily_budget(Money.parse("25"), "UTC"),), own_budget(None, (), "UTC"))
+ANN = Payers(
+    "fix", "box", "k1", "ann@corp.com", "core", ("ml", "ops"), "r1", "site", (("env", "ci"),),
+)  # fmt: skip
+BOB = replace(ANN, key="k2", user="bob@corp.com", groups=("ops",), ring="r2", tags=(("env", "prod"),))
+# By scope: how its accounts of Ann are called, and what she and Bob have spent on them.
+KEYS = {
+    "task": [("task:fix", 5)], "machine": [("machine:box", 5)], "key": [("key:k1", 3)],
+    "user": [("user:ann@corp.com", 3)], "team": [("team:core", 5)], "group": [("group:ml", 3), ("group:ops", 5)],
+    "ring": [("ring:r1", 3)], "project": [("project:site", 5)], "tag": [("tag:env=ci", 3)], "org": [("org:org", 5)],
+}  # fmt: skip
+
+
+@pytest.fixture
+def books(home) -> Iterator[SqliteLedger]:
+    """A ledger in which Ann has spent $3 and Bob $2."""
+    made = SqliteLedger(home.ledger, clock=utc_now, new_id=new_id)
+    for name, who, usd in (("a", ANN, "3"), ("b", BOB, "2")):
+        made.hold(replace(_call(name, "fix", usd), payers=who), RULES).result(10)
+        made.settle(name, Charge(Money.parse(usd), {}, 10, None, None)).result(10)
+    yield made
+    made.stop()
+
+
+def spend(books, name, who, usd):
+    """Take a hold after commands, so that new budgets have their accounts."""
+    books.hold(replace(_call(name, "fix", usd), payers=who), RULES).result(10)
+    books.settle(name, Charge(Money.parse(usd), {}, 0, None, None)).result(10)
+
+
+def rows(lockpin, *words):
+    done = lockpin("budget", "status", *words, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return {row["key"]: row for row in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("scope", KEYS)
+def test_each_scope_is_set_shown_raised_reset_and_removed(lockpin, books, scope):
+    more = ["--groups", "ml,ops"] if scope == "group" else []
+    made = lockpin("budget", "set", "cap", "--scope", scope, *more, "--window", "week", "--limit-usd", "40")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith(f'budget "cap" is in force: {scope}, week, limit $40.00')
+    spend(books, "a2", ANN, "0")
+
+    for key, spent in KEYS[scope]:
+        (row,) = rows(lockpin, "--budget", "cap", "--key", key).values()
+        assert (row["scope"], row["spent_usd"], row["limit_usd"]) == (scope, spent, 40)
+    key, spent = KEYS[scope][0]
+    raised = lockpin("budget", "raise", "cap", "--key", key, "--by", "2")
+    assert raised.stdout.startswith(f"{key}: cap limit $42.00 until ")
+    reset = lockpin("budget", "reset", "cap", "--key", key)
+    assert reset.stdout.startswith(f"{key}: cap spent was ${spent}.00 and counts from $0.00 now")
+    assert lockpin("budget", "rm", "cap").returncode == 0
+    assert lockpin("verify").returncode == 0
+
+
+def test_a_key_is_read_in_its_one_form(lockpin, books):
+    lockpin("budget", "set", "cap", "--scope", "user", "--window", "day", "--limit-usd", "40")
+    spend(books, "a2", ANN, "0")
+    assert list(rows(lockpin, "--key", "user: Ann@Corp.com ")) == ["user:ann@corp.com"]
+    lockpin("budget", "set", "all", "--scope", "org", "--window", "day", "--limit-usd", "40")
+    spend(books, "a3", ANN, "0")
+    assert list(rows(lockpin, "--key", "org")) == ["org:org"]
+    assert "limit $41.00" in lockpin("budget", "raise", "all", "--by", "1").stdout
+
+
+@pytest.mark.parametrize("key", ["galaxy:x", "user:", "user", "org:us", ":x"])
+def test_a_key_that_is_none_is_one_line(lockpin, books, key):
+    done = lockpin("budget", "status", "--key", key)
+    assert done.returncode == 2
+    assert "SCOPE:SUBJECT is allowed, such as user:ann@corp.com" in " ".join(done.stderr.split())
+
+
+def test_an_account_that_nobody_can_have_is_refused(lockpin, books):
+    lockpin("budget", "set", "squads", "--scope", "group", "--groups", "ml", "--window", "day", "--limit-usd", "4")
+    lockpin("budget", "set", "each", "--scope", "user", "--window", "day", "--limit-usd", "4")
+    spend(books, "a2", ANN, "0")
+
+    other = lockpin("budget", "raise", "squads", "--key", "group:ops", "--by", "1")
+    stranger = lockpin("budget", "raise", "each", "--key", "user:eve@corp.com", "--by", "1")
+    scope = lockpin("budget", "raise", "each", "--key", "task:fix", "--by", "1")
+
+    assert (other.returncode, other.stderr) == (
+        1, 'lockpin: budget "squads" has no account for group "ops", only for ml\n',
+    )  # fmt: skip
+    assert (stranger.returncode, stranger.stderr) == (
+        1, 'lockpin: no user "eve@corp.com" has an account or is named by a key; there is ann@corp.com\n',
+    )  # fmt: skip
+    assert scope.returncode == 2
+    assert "user:… is allowed" in scope.stderr
+
+
+def test_somebody_who_has_a_key_and_never_called_may_be_raised(lockpin, books):
+    lockpin("budget", "set", "each", "--scope", "user", "--window", "day", "--limit-usd", "4")
+    assert lockpin("key", "create", "--user", "Eve@Corp.com").returncode == 0
+    done = lockpin("budget", "raise", "each", "--key", "user:eve@corp.com", "--by", "1")
+    assert done.stdout.startswith("user:eve@corp.com: each limit $5.00 until ")
+
+
+def test_filters_are_set_shown_and_taken_off(lockpin, books):
+    words = ["--scope", "org", "--window", "day", "--limit-usd", "4"]
+    made = lockpin(
+        "budget", "set", "cap", *words, "--users", "Ann@Corp.com,bob@corp.com", "--rings", "r1", "--tags", "env=ci"
+    )
+    assert made.stdout == (
+        'budget "cap" is in force: org, day, limit $4.00, only users ann@corp.com, bob@corp.com, only rings r1, '
+        "only tags env=ci; it enforces from the next call on\n"
+    )
+    off = lockpin("budget", "set", "cap", "--rings", "none", "--projects", "site")
+    assert "rings was [r1], is []; projects was [], is [site]" in off.stdout
+    wrong = lockpin("budget", "set", "cap", "--users", "*@corp.com")
+    assert wrong.returncode == 2
+    assert "whole names are allowed, and no patterns" in " ".join(wrong.stderr.split())
+
+
+def test_a_scope_of_groups_needs_groups(lockpin, books):
+    done = lockpin("budget", "set", "squads", "--scope", "group", "--window", "day", "--limit-usd", "4")
+    assert done.returncode == 2
+    assert "has --scope group and no --groups" in " ".join(done.stderr.split())
+
+
+def test_a_keys_own_budget_stays_its_own_when_it_is_changed(lockpin, home, books):
+    admin = SqliteAdmin(home.ledger, clock=utc_now, new_id=new_id)
+    own = Budget("key k1", "key", Window("day"), Money.parse("5"), enforce=True, keys=("k1",))
+    admin.budget_set(own, who="x")
+
+    done = lockpin("budget", "set", "key k1", "--limit-usd", "6")
+
+    assert "limit_usd was $5.00, is $6.00" in done.stdout
+    assert [s.budget for s in admin.budgets() if s.budget.name == "key k1"] == [replace(own, limit=Money.parse("6"))]
