@@ -239,11 +239,10 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
     usual_usd: Money | None = DAILY_USD
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
     hold_for = top.section("hold_for", _SECTIONS["hold_for"])
-    mode = top.get("mode", built(one_of("solo", "team"), "solo"), "solo")
     return Config(
         file=file,
         ledger=top.get("ledger", _ledger(usual), usual),
-        mode=mode,
+        mode=top.get("mode", built(one_of("solo", "team"), "solo"), "solo"),
         durability=top.get("durability", one_of("full", "normal"), "full"),
         timezone=timezone,
         daily_usd=top.get("daily_usd", optional(amount), usual_usd),
@@ -252,7 +251,7 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
         models=top.get("models", keyed(keyed(text)), {}),
         subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
         budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone, policies.budgets),
-        provider_env=top.get("keys", read_keys(mode), {}),
+        provider_env=top.get("keys", read_keys, {}),
         refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
         upstreams=top.get("upstreams", _upstreams, {}),

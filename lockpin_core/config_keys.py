@@ -5,23 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lockpin_core.config_values import Reader, keyed, section, text, wrong
+from lockpin_core.config_values import keyed, section, text, wrong
 from lockpin_core.config_yaml import Node
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def read_keys(mode: str) -> Reader[Mapping[str, str]]:
-    """Read provider → variable. Raises ConfigError where no key is put in, because agents have their own."""
-
-    def read(node: Node) -> Mapping[str, str]:
-        none: dict[str, str] = {}
-        found = section(node, ("provider_env",)).get("provider_env", keyed(_variable), none)
-        if found and mode != "team":
-            raise node.where.error("names real keys, which are put in with mode: team alone; leave it out, or set that")
-        return found
-
-    return read
+def read_keys(node: Node) -> Mapping[str, str]:
+    """Read provider → variable. Raises ConfigError."""
+    none: dict[str, str] = {}
+    return section(node, ("provider_env",)).get("provider_env", keyed(_variable), none)
 
 
 def _variable(node: Node) -> str:

@@ -29,6 +29,7 @@ def warnings(config: Config, table: PriceTable, providers: Providers, *, at: dat
         *_uncapped_nowhere(config.allow_uncapped, providers),
         *_sent_nowhere(config.upstreams, providers),
         *_of_nobody(config.provider_env, providers),
+        *_put_in_nowhere(config),
     ]
     return [masked(line) for line in found]
 
@@ -51,6 +52,11 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
     for provider in config.models:
         if provider not in table.shipped:
             yield f'models: no provider is called "{provider}"; there are {", ".join(sorted(table.shipped))}'
+
+
+def _put_in_nowhere(config: Config) -> Iterator[str]:
+    if config.provider_env and config.mode != "team":
+        yield "keys: real keys are put in with mode: team alone; in solo mode agents send their own"
 
 
 def _of_nobody(env: Iterable[str], providers: Providers) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from lockpin_core.budgets import Budget, Standing, account_id
+from lockpin_core.budgets import ORG, Budget, Standing, account_id
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO
@@ -15,10 +15,11 @@ from lockpin_core.windows import span_at
 def accounts(reader: LedgerReader, rules: Rules, *, machine: str, now: datetime) -> list[Standing]:
     """List the accounts of the current windows, by budget and subject.
 
-    At zero there are those of this machine and of tasks that have a limit.
+    At zero there are those of this machine, of the organisation, of groups and rings, and of tasks that have a limit.
     """
     found = {standing.account: standing for standing in reader.standings(rules, now=now)}
-    for budget, subject in (*_always(rules.budgets, machine), *_limited_tasks(reader, rules.task_default)):
+    always = _always(rules.budgets, machine, reader.subjects("ring"))
+    for budget, subject in (*always, *_limited_tasks(reader, rules.task_default)):
         standing = reader.standing(budget, subject, now=now)
         found.setdefault(standing.account, standing)
     return _ordered(rules, list(found.values()))
@@ -26,13 +27,15 @@ def accounts(reader: LedgerReader, rules: Rules, *, machine: str, now: datetime)
 
 def untouched(rules: Rules, *, machine: str, now: datetime) -> list[Standing]:
     """List the same where there is no ledger yet."""
-    return _ordered(rules, [_at_zero(budget, subject, now) for budget, subject in _always(rules.budgets, machine)])
+    return _ordered(rules, [_at_zero(budget, subject, now) for budget, subject in _always(rules.budgets, machine, ())])
 
 
-def _always(budgets: Sequence[Budget], machine: str) -> Iterator[tuple[Budget, str]]:
+def _always(budgets: Sequence[Budget], machine: str, rings: Sequence[str]) -> Iterator[tuple[Budget, str]]:
+    """Name the accounts that are there also at zero; of a budget that names no ring those of all known ones."""
     for budget in budgets:
-        if budget.scope == "machine":
-            yield budget, machine
+        subjects = {"machine": (machine,), "org": (ORG,), "group": budget.groups, "ring": budget.rings or tuple(rings)}
+        for subject in subjects.get(budget.scope, ()):
+            yield budget, subject
 
 
 def _limited_tasks(reader: LedgerReader, own: Budget) -> Iterator[tuple[Budget, str]]:

@@ -5,8 +5,8 @@ from lockpin_core.config_yaml import read
 from lockpin_core.errors import ConfigError
 
 
-def keys(text, mode="team"):
-    return read_keys(mode)(read(f"keys: {text}\n", "lockpin.yaml", lambda *_: None).entries["keys"])
+def keys(text):
+    return read_keys(read(f"keys: {text}\n", "lockpin.yaml", lambda *_: None).entries["keys"])
 
 
 def test_each_provider_has_the_name_of_a_variable():
@@ -16,10 +16,9 @@ def test_each_provider_has_the_name_of_a_variable():
     }
 
 
-@pytest.mark.parametrize("mode", ["solo", "team"])
 @pytest.mark.parametrize("text", ["", "{}", "null", "{provider_env: {}}", "{provider_env: }"])
-def test_none_is_needed(text, mode):
-    assert keys(text, mode) == {}
+def test_none_is_needed(text):
+    assert keys(text) == {}
 
 
 def test_spelling_of_other_programs_is_read_too():
@@ -51,10 +50,3 @@ def test_key_that_stands_where_its_variable_should_is_not_repeated():
 
     assert "3kQz9hV2mXw8" not in str(error.value)
     assert "never a key" in str(error.value)
-
-
-def test_real_keys_are_for_team_mode_alone():
-    with pytest.raises(
-        ConfigError, match=r"keys names real keys, which are put in with mode: team alone; leave it out"
-    ):
-        keys("{provider_env: {openai: KEY}}", "solo")

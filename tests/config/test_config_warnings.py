@@ -240,3 +240,10 @@ def test_budget_that_counts_what_daily_usd_does_is_named(warn):
     (line,) = warn(replace(PLAIN, budgets=(BUDGET,)))
 
     assert line == 'budget "b" counts just what budget "daily" does; the smaller limit decides'
+
+
+def test_real_keys_that_solo_mode_does_not_put_in_are_said(warn):
+    keys = replace(PLAIN, provider_env={"acme": "ACME_KEY"})
+
+    assert warn(keys) == ["keys: real keys are put in with mode: team alone; in solo mode agents send their own"]
+    assert warn(replace(keys, mode="team")) == []

@@ -2,11 +2,12 @@
 
 import pytest
 
+from lockpin_core.budgets import Budget
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.accounts import accounts, untouched
 from lockpin_core.readers.statement import key_of
 from tests.ledger.contract import hold, settle
-from tests.ledger.desk import NOON, SqliteDesk, machine, money, rules
+from tests.ledger.desk import DAY, NOON, SqliteDesk, machine, money, rules
 
 RULES = rules(machine("5", name="b"), machine("5", name="a"))
 
@@ -18,9 +19,9 @@ def desk(tmp_path):
     made.close()
 
 
-def listed(desk) -> list[tuple[str, str, str]]:
+def listed(desk, in_force=RULES) -> list[tuple[str, str, str]]:
     with LedgerReader(desk.path) as reader:
-        found = accounts(reader, RULES, machine="here", now=desk.clock.now)
+        found = accounts(reader, in_force, machine="here", now=desk.clock.now)
     return [(standing.budget.name, key_of(standing), standing.spent.exact()) for standing in found]
 
 
@@ -36,6 +37,30 @@ def test_this_machine_and_limited_tasks_are_there_at_zero_and_all_else_with_some
         ("b", "machine:elsewhere", "1.5"), ("b", "machine:here", "0"),
         ("a", "machine:elsewhere", "1.5"), ("a", "machine:here", "0"),
         ("task", "task:limited", "0"), ("task", "task:used", "1.5"),
+    ]  # fmt: skip
+
+
+TEAMS = rules(
+    Budget("squads", "group", DAY, money("9"), groups=("search", "checkout")), Budget("canary", "ring", DAY, money("9")),
+    Budget("some", "ring", DAY, money("9"), rings=("r0",)), Budget("all", "org", DAY, money("9")),
+    Budget("each", "user", DAY, money("9")), Budget("costs", "tag", DAY, money("9"), tags=("env=ci",)),
+)  # fmt: skip
+
+
+def test_the_organisation_groups_and_rings_are_there_at_zero_and_people_when_they_spend(desk):
+    at_zero = [("squads", "group:checkout"), ("squads", "group:search")]
+    rest = [("some", "ring:r0"), ("all", "org:org")]
+    assert [(name, key) for name, key, _ in listed(desk, TEAMS)] == [*at_zero, *rest]
+    hold(desk, "c1", "2", TEAMS, user="ann", groups=("search", "ml"), ring="r7")
+    settle(desk, "c1", "1.5")
+    desk.clock.pass_by(days=1)
+
+    assert [(name, key) for name, key, _ in listed(desk, TEAMS)] == [*at_zero, ("canary", "ring:r7"), *rest]
+    hold(desk, "c2", "2", TEAMS, user="ann", groups=("search", "ml"), ring="r7")
+    settle(desk, "c2", "1.5")
+    assert listed(desk, TEAMS) == [
+        ("squads", "group:checkout", "0"), ("squads", "group:search", "1.5"), ("canary", "ring:r7", "1.5"),
+        ("some", "ring:r0", "0"), ("all", "org:org", "1.5"), ("each", "user:ann", "1.5"),
     ]  # fmt: skip
 
 
