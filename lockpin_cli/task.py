@@ -13,10 +13,12 @@ from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.admin import canonical_owner
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import dollars, said, table
@@ -28,7 +30,7 @@ _COLUMNS = (
     *(Column("TASK"), Column("WINDOW", spare=2), Column("SPENT", right=True), Column("HELD", right=True)),
     *(Column("LIMIT", right=True), Column("STATE", spare=1), Column("CREATED", spare=3)),
 )
-_FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created")
+_FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created", "user")
 
 
 NameArgument = Annotated[
@@ -50,6 +52,10 @@ def new(
         str, typer.Option(metavar="lifetime|day|week|month|rolling", help="When the budget starts anew.")
     ] = "lifetime",
     period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Whose it is in team mode: its budget is for this user's calls alone."),
+    ] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
@@ -57,14 +63,29 @@ def new(
 
     Example: lockpin task new fix-login --budget 5 --window day
 
+    Example: lockpin task new fix-login --budget 5 --user ann@corp.com
+
     Example: lockpin task new agent --budget 20 --window rolling --period 24h
     """
     limit = amount(budget, "--budget")
     name = task_name(name, "NAME")
     kind = kind_text(window_of(window, period))
     loaded = load_config(context, config)
-    print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami()))))
+    if (owner := _owner(user)) is None and loaded.mode == "team":
+        words = "in team mode a task is somebody's; --user ID says whose"
+        if not any(task.name == name and task.user for task in _tasks(loaded)):
+            raise typer.BadParameter(words, param_hint=name)
+    print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami(), user=owner))))
+    if owner is not None and loaded.mode == "solo":
+        say("warning: in solo mode no call is a user's, so this budget counts none; in mode: team a key says who calls")
     warn_beside(loaded.ledger)
+
+
+def _owner(user: str | None) -> str | None:
+    try:
+        return canonical_owner(user)
+    except CommandError as error:
+        raise typer.BadParameter(str(error), param_hint="--user") from None
 
 
 def told(made: TaskInfo) -> str:
@@ -73,7 +94,10 @@ def told(made: TaskInfo) -> str:
     each = {"lifetime": "in all", "rolling": f"in any {period_text(window)}"}.get(window.kind, f"a {window.kind}")
     assert made.limit is not None, "a budget was set that is not there"
     passed = "; that is spent already, so its calls are refused" if made.spent >= made.limit else ""
-    return f'task "{made.name}": {said(made.limit)} {each}, spent {said(made.spent)}, held {said(made.held)}{passed}'
+    of = "" if made.user is None else f" of {made.user}"
+    return (
+        f'task "{made.name}"{of}: {said(made.limit)} {each}, spent {said(made.spent)}, held {said(made.held)}{passed}'
+    )
 
 
 @app.command("list")
@@ -124,7 +148,11 @@ def _view(tasks: Sequence[TaskInfo]) -> View:
         [task.name, shown(_window(task)), *sums, "closed" if task.closed else "open", str(record["created"] or "-")]
         for task, record, sums in zip(tasks, records, amounts, strict=True)
     ]
-    return View(_COLUMNS, cells, records, _FIELDS, empty="no tasks yet; `lockpin task new NAME --budget USD` makes one")
+    columns: tuple[Column, ...] = _COLUMNS
+    if any(task.user for task in tasks):
+        columns = (*columns, Column("USER", spare=4))
+        cells = [[*row, task.user or "-"] for row, task in zip(cells, tasks, strict=True)]
+    return View(columns, cells, records, _FIELDS, empty="no tasks yet; `lockpin task new NAME --budget USD` makes one")
 
 
 def _window(task: TaskInfo) -> Window:
@@ -140,4 +168,5 @@ def _record(task: TaskInfo) -> dict[str, object]:
         "limit_usd": dollars(task.limit),
         "closed": task.closed,
         "created": None if task.created is None else stamp(task.created),
+        "user": task.user,
     }

@@ -23,7 +23,7 @@ from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInf
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import MOST, ZERO, Money
-from lockpin_core.names import ALLOWED, REASON_ALLOWED, canonical, shown
+from lockpin_core.names import ALLOWED, REASON_ALLOWED, USER_ALLOWED, canonical, canonical_user, shown
 from lockpin_core.names import reason as reason_of
 from lockpin_core.windows import Window, kind_text, named
 
@@ -38,20 +38,21 @@ class SqliteAdmin:
     def __init__(self, path: Path, *, clock: Clock, new_id: NewId) -> None:
         self._path, self._clock, self._new_id = path, clock, new_id
 
-    def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo:
-        """Make a task, set the budget of one in use, or reopen a closed one; no limit: a present one stays."""
-        name = canonical_task(name)
+    def task_new(self, name: str, *, limit: Money | None, window: str, who: str, user: str | None = None) -> TaskInfo:
+        """See Admin."""
+        name, user = canonical_task(name), canonical_owner(user)
         _check_terms(limit, window)
         with self._transaction() as books:
             task = books.tasks.get(name) or Task(name, TaskTerms(window, None, None, closed=False))
             nano = task.terms.limit_nano if limit is None else limit.nano
             own = books.definitions.own()
             before = None if own is None else own_budget(own, task.terms)
-            terms = replace(task.terms, window=window, limit_nano=nano, closed=False)
+            terms = replace(task.terms, window=window, limit_nano=nano, closed=False, user=user or task.terms.user)
             created = books.at if task.created is None else task.created
             books.tasks.put(replace(task, terms=terms, created=created))
             data: dict[str, object] = {"who": who, "limit_nano": nano, "window": window, "reopened": task.terms.closed}
             data["loosens"] = task.terms.closed or _loosens(before, own, terms)
+            data |= {} if terms.user is None else {"user": terms.user}
             if own is not None and limit is not None:
                 data["account"] = self._seat(books, own, name).account
             books.event("task_new", data, name)
@@ -247,6 +248,14 @@ def canonical_task(name: str) -> str:
     return found
 
 
+def canonical_owner(user: str | None) -> str | None:
+    """Give a user's id in its one form. Raises CommandError where nobody may be called so."""
+    found = None if user is None else canonical_user(user)
+    if user is not None and found is None:
+        raise CommandError(f'user "{shown(user, 40)}" is not allowed; {USER_ALLOWED} are')
+    return found
+
+
 def canonical_reason(text: str) -> str:
     """Give a reason as one line. Raises CommandError where it says nothing, or has what no terminal should be told."""
     found = reason_of(text)
@@ -290,11 +299,11 @@ def _info(books: Books, name: str) -> TaskInfo:
     created = None if task.created is None else instant(task.created)
     if own is None:
         limit = None if task.terms.limit_nano is None else Money(task.terms.limit_nano)
-        return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created)
+        return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created, task.terms.user)
     seat = seat_of(own_budget(own, task.terms), name, books.now, books.balances.spans)
     (standing,) = books.balances.peek((seat,))
-    window = kind_text(seat.budget.window)
-    return TaskInfo(name, window, standing.limit, standing.spent, standing.held, task.terms.closed, created)
+    window, terms = kind_text(seat.budget.window), task.terms
+    return TaskInfo(name, window, standing.limit, standing.spent, standing.held, terms.closed, created, terms.user)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from lockpin_core.money import Money
 _NUMBERS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens", "raised_nano", "raised_tokens")
 _NAMES = ("budget", "scope", "subject", "window_start", "window_end", "period_ms")
 _OPEN = ("writer", "at", "usd", "tokens", "task", "background", "expires_at")
-_TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano")
+_TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano", "user")
 _BUDGET = ("definition", "since", "source", "removed_at")
 _ITS_LAST = "SELECT max(id) FROM rows WHERE writer = CAST(? AS TEXT)"
 _SLOTS_OF_DAY = 24 * 3600 * 10**6 // SLOT_US
@@ -295,7 +295,10 @@ def _tasks(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differenc
         if told is None:
             yield Difference(f'task "{task}": it is there, and no row knows it')
         else:
-            yield from _compared(f'task "{task}"', _TASK, found, told.state())
+            terms = told.terms
+            limits = (terms.window, terms.limit_nano, terms.limit_tokens, terms.closed)
+            values = (*limits, told.created, told.spent_nano, terms.user)
+            yield from _compared(f'task "{task}"', _TASK, found, values)
     for task in left:
         yield Difference(f'task "{task}": it is missing, and its rows know it')
 

@@ -15,7 +15,7 @@ from lockpin_core.ledger.accounts import (
     TaskTerms,
     is_in,
 )
-from lockpin_core.ledger.admin import canonical_reason, canonical_task, refuse_too_much
+from lockpin_core.ledger.admin import canonical_owner, canonical_reason, canonical_task, refuse_too_much
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -153,19 +153,20 @@ class MemoryLedger(MemoryBooks):
                     self._charge_in_full(call_id, held, "lockpin_stopped")
             return 0
 
-    def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo:
+    def task_new(self, name: str, *, limit: Money | None, window: str, who: str, user: str | None = None) -> TaskInfo:
         """See Admin."""
         with self._lock:
-            name = canonical_task(name)
+            name, user = canonical_task(name), canonical_owner(user)
             refuse_too_much(limit, limit)
             before = self._terms.get(name, LIFETIME_TERMS)
             nano = before.limit_nano if limit is None else limit.nano
-            self._terms[name] = TaskTerms(window, nano, None, closed=False)
+            self._terms[name] = TaskTerms(window, nano, None, closed=False, user=user or before.user)
             self._created.setdefault(name, self._now())
             self._event("task_new", name)
             if self._default is not None:
                 seat = self._seat(self._default, name)
                 if seat.account in self._accounts:
+                    self._accounts[seat.account].seat = seat
                     self._catch_up(self._accounts[seat.account])
                 if limit is not None:
                     self._standings((seat,))

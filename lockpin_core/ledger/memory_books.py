@@ -404,9 +404,10 @@ class MemoryBooks:
         terms, created = self._terms[name], self._created.get(name)
         if self._default is None:
             limit = None if terms.limit_nano is None else Money(terms.limit_nano)
-            return TaskInfo(name, terms.window, limit, ZERO, ZERO, terms.closed, created)
+            return TaskInfo(name, terms.window, limit, ZERO, ZERO, terms.closed, created, terms.user)
         (own,) = self._standings((self._seat(self._default, name),))
-        return TaskInfo(name, kind_text(own.budget.window), own.limit, own.spent, own.held, terms.closed, created)
+        window, sums = kind_text(own.budget.window), (own.limit, own.spent, own.held)
+        return TaskInfo(name, window, *sums, terms.closed, created, terms.user)
 
     def _spent(self, task: str) -> Money:
         return sum(self._charges.get(task, []), ZERO)

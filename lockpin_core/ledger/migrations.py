@@ -71,8 +71,8 @@ def _from_2(connection: sqlite3.Connection) -> None:
 
 
 def _from_3(connection: sqlite3.Connection) -> None:
-    """Version 4 has keys."""
-    for statement in (schema.KEYS, schema.KEY_DIGESTS, *schema.INDEXES_4):
+    """Version 4 has keys, and tasks that are a user's."""
+    for statement in ('ALTER TABLE tasks ADD COLUMN "user" TEXT', schema.KEYS, schema.KEY_DIGESTS, *schema.INDEXES_4):
         connection.execute(statement)
 
 

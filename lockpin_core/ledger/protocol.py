@@ -143,6 +143,7 @@ class TaskInfo:
     held: Money
     closed: bool
     created: datetime | None
+    user: str | None = None  # whose it is; None: of those who call without a user
 
 
 type Smaller = Callable[[tuple[Standing, ...]], Call | None]
@@ -274,7 +275,12 @@ class Admin(Protocol):
     Raises CommandError for what cannot be done as asked, LedgerUnavailable where the ledger is out of reach.
     """
 
-    def task_new(self, name: str, *, limit: Money | None, window: str, who: str) -> TaskInfo: ...
+    def task_new(self, name: str, *, limit: Money | None, window: str, who: str, user: str | None = None) -> TaskInfo:
+        """Make a task, set the budget of one in use, or reopen a closed one.
+
+        No limit, no user: a present one stays. Calls of others than its user are not charged to its own budget.
+        """
+
     def task_close(self, name: str, *, who: str) -> TaskInfo: ...
     def tasks(self) -> Sequence[TaskInfo]: ...
     def budgets(self) -> Sequence[StoredBudget]:

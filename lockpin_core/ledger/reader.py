@@ -188,8 +188,8 @@ class LedgerReader:
         """Give what commands said of each task."""
         from lockpin_core.ledger.accounts import TaskTerms
 
-        rows = self._rows('SELECT name, "window", limit_nano, limit_tokens, closed FROM tasks ORDER BY name')
-        return {row[0]: TaskTerms(row[1], row[2], row[3], bool(row[4])) for row in rows}
+        rows = self._rows('SELECT name, "window", limit_nano, limit_tokens, closed, "user" FROM tasks ORDER BY name')
+        return {row[0]: TaskTerms(row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows}
 
     def task_infos(self, *, now: datetime) -> list[TaskInfo]:
         """Show every task that was made or used, by name, as its current window stands."""
@@ -264,11 +264,11 @@ def _task_info(balances: Balances, own: Budget | None, tasks: Tasks, name: str, 
     created = None if task.created is None else instant(task.created)
     if own is None:
         limit = None if task.terms.limit_nano is None else Money(task.terms.limit_nano)
-        return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created)
+        return TaskInfo(name, task.terms.window, limit, ZERO, ZERO, task.terms.closed, created, task.terms.user)
     seat = seat_of(own_budget(own, task.terms), name, now, balances.spans)
     (standing,) = balances.peek((seat,))
-    window = kind_text(seat.budget.window)
-    return TaskInfo(name, window, standing.limit, standing.spent, standing.held, task.terms.closed, created)
+    window, terms = kind_text(seat.budget.window), task.terms
+    return TaskInfo(name, window, standing.limit, standing.spent, standing.held, terms.closed, created, terms.user)
 
 
 def _period(since: datetime | None, until: datetime | None, task: str | None) -> Period:

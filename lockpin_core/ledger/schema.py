@@ -84,7 +84,8 @@ CREATE TABLE tasks (
   limit_nano INTEGER CHECK (limit_nano >= 0), limit_tokens INTEGER CHECK (limit_tokens >= 0),
   closed INTEGER NOT NULL DEFAULT 0 CHECK (closed IN (0, 1)),
   created INTEGER,
-  spent_nano INTEGER NOT NULL DEFAULT 0
+  spent_nano INTEGER NOT NULL DEFAULT 0,
+  "user" TEXT
 ) STRICT, WITHOUT ROWID"""
 
 _BUDGETS = """
@@ -173,7 +174,11 @@ INDEXES_2 = (
     "CREATE INDEX open_holds_expiry ON open_holds (expires_at) WHERE expires_at IS NOT NULL",
     "CREATE INDEX facets_machine ON facets (machine)",
 )
-INDEXES_4 = ('CREATE INDEX key_digests_key ON key_digests ("key")',)
+INDEXES_4 = (
+    'CREATE INDEX key_digests_key ON key_digests ("key")',
+    *(f'CREATE INDEX facets_{name} ON facets ("{name}")' for name in ("key", "user", "team", "ring", "project")),
+    "CREATE INDEX accounts_subject ON accounts (scope, subject)",
+)
 
 STATEMENTS = (
     *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),

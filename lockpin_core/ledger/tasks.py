@@ -15,10 +15,10 @@ from lockpin_core.money import Money
 RECENT = 20  # how many last charges of its task a resolution shows
 _REMEMBERED = 512  # tasks whose last charges are kept in memory
 
-_READ = 'SELECT "window", limit_nano, limit_tokens, closed, spent_nano, created FROM tasks WHERE name = ?'
+_READ = 'SELECT "window", limit_nano, limit_tokens, closed, "user", spent_nano, created FROM tasks WHERE name = ?'
 _WRITE = (
-    'REPLACE INTO tasks (name, "window", limit_nano, limit_tokens, closed, spent_nano, created) '
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+    'REPLACE INTO tasks (name, "window", limit_nano, limit_tokens, closed, "user", spent_nano, created) '
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _RECENT = f"SELECT usd FROM rows WHERE task = ? AND kind = 'charge' ORDER BY at DESC, id DESC LIMIT {RECENT}"
 
@@ -59,8 +59,8 @@ class Tasks:
         """Read a task; None: nobody has used or made it."""
         if name not in self._known:
             row = self._connection.execute(_READ, (name,)).fetchone()
-            found = None if row is None else Task(name, TaskTerms(row[0], row[1], row[2], bool(row[3])), row[4], row[5])
-            self._known[name] = found
+            terms = None if row is None else TaskTerms(row[0], row[1], row[2], bool(row[3]), row[4])
+            self._known[name] = None if terms is None else Task(name, terms, row[5], row[6])
         return self._known[name]
 
     def put(self, task: Task) -> None:
@@ -101,4 +101,4 @@ def _columns(task: Task | None) -> tuple[object, ...]:
     assert task is not None, "a task that is not there has changed"
     terms = task.terms
     limits = (terms.limit_nano, terms.limit_tokens)
-    return (task.name, terms.window, *limits, int(terms.closed), task.spent_nano, task.created)
+    return (task.name, terms.window, *limits, int(terms.closed), terms.user, task.spent_nano, task.created)

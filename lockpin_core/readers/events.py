@@ -65,7 +65,8 @@ def _task_new(data: Data, task: str | None) -> str:
     window = rhythm(named(data["window"], Window("lifetime")))
     limit = "no budget of its own" if data["limit_nano"] is None else f"a budget of {_usd(data['limit_nano'])}"
     again = "; it was closed and is open again" if data.get("reopened") else ""
-    return f'task "{task}" has {limit}, {window}{again}'
+    of = f" of {data['user']}" if data.get("user") else ""
+    return f'task "{task}"{of} has {limit}, {window}{again}'
 
 
 def _task_closed(data: Data, task: str | None) -> str:

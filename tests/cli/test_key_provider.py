@@ -17,6 +17,7 @@ KEY = "sk-proj-3kQz9hV2mXw8"
 @pytest.fixture
 def provider(home, surroundings):
     """Run `lockpin key provider WORDS…` with a keyring that is kept in a file."""
+
     def run(*words, typed=None, **extra):
         environment = surroundings | {
             "PYTHONPATH": f"{STAND_IN}{os.pathsep}{ROOT}", "FAKE_KEYRING": str(home.path / "kept.json"), **extra,

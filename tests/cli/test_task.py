@@ -90,3 +90,22 @@ def test_every_window_is_said_and_listed(lockpin, words, said, window):
     assert done.stdout == f'task "t": {said}, spent $0.00, held $0.00\n'
     assert listed(lockpin)["t"]["window"] == window
     assert window in lockpin("task", "list").stdout
+
+
+def test_a_task_may_be_a_users(lockpin, ledger):
+    made = lockpin("task", "new", "site", "--budget", "5", "--user", "Ann@Corp.com")
+    users = {name: task["user"] for name, task in listed(lockpin).items()}
+    table = lockpin("task", "list").stdout.splitlines()
+
+    assert made.stdout == 'task "site" of ann@corp.com: $5.00 in all, spent $0.00, held $0.00\n'
+    assert made.stderr.startswith("lockpin: warning: in solo mode no call is a user's")
+    assert users == {"doc": None, "fix": None, "site": "ann@corp.com"}
+    assert table[0].split()[-1] == "USER"
+    assert [line.split()[-1] for line in table[1:]] == ["-", "-", "ann@corp.com"]
+    assert 'task "site" of ann@corp.com has a budget of $5.00' in lockpin("ledger", "events").stdout
+
+
+def test_a_user_whom_nobody_can_be_is_refused(lockpin, ledger):
+    done = lockpin("task", "new", "site", "--budget", "5", "--user", "a\x07")
+    assert done.returncode == 2
+    assert "256 printable characters are" in " ".join(done.stderr.split())

@@ -250,9 +250,9 @@ class Model:
             self.raises = {key: raised for key, raised in self.raises.items() if key[0] != rule.name}
         self.limits[rule.name] = rule.usd, rule.tokens
 
-    def put_task(self, task, usd, window, period):
+    def put_task(self, task, usd, window, period, user):
         before = self.tasks.get(task, Task())
-        self.tasks[task] = Task(before.usd if usd is None else usd, window, period)
+        self.tasks[task] = Task(before.usd if usd is None else usd, window, period, user=user)
         if usd is not None:
             self.raises.pop(self.key(self.own(task), task), None)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lockpin_core.budgets import Budget
+from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Closed, Held, Short, Wait
 from lockpin_core.windows import Window
 from tests.ledger import desk as d
@@ -297,6 +298,54 @@ class ScopesContract:
         assert isinstance(hold(desk, "c1", "0.6", rules(own=own), **ANN), Held)
         assert isinstance(hold(desk, "c2", "0.6", rules(own=own)), Short)
         assert stands(desk, rules(own=own), NOBODY) == {("task", "t"): ("0", "0")}
+
+    def test_a_task_is_its_users_alone(self, desk):
+        desk.admin.task_new("t", limit=money("0.5"), window="day", who="x", user=" Ann ")
+        in_force = rules(scoped("org", "100"))
+        assert isinstance(hold(desk, "c1", "0.4", in_force, **ANN), Held)
+        assert isinstance(hold(desk, "c2", "9", in_force, **BOB), Held)
+        assert isinstance(hold(desk, "c3", "9", in_force), Held)
+        assert isinstance(hold(desk, "c4", "0.2", in_force, **ANN), Short)
+        (task,) = desk.admin.tasks()
+        assert (task.user, task.limit, task.held) == ("ann", money("0.5"), money("0.4"))
+        desk.admin.task_close("t", who="x")
+        assert isinstance(hold(desk, "c5", "0", in_force, **ANN), Closed)
+        assert isinstance(hold(desk, "c6", "9", in_force, **BOB), Held)
+
+    def test_a_task_that_is_given_to_a_user_counts_what_that_user_has_spent_on_it(self, desk):
+        few = rules(machine("100"))
+        for name, who in (("c1", ANN), ("c2", BOB), ("c3", NOBODY)):
+            hold(desk, name, "1", few, **who, task="site")
+        settle(desk, "c1", "0.75")
+        settle(desk, "c2", "0.75")
+        desk.admin.task_new("other", limit=money("5"), window="day", who="x", user="ann")
+
+        made = desk.admin.task_new("site", limit=money("5"), window="day", who="x", user="ann")
+        hold(desk, "c4", "0.5", few, **ANN, task="site")
+
+        assert (made.user, made.spent, made.held) == ("ann", money("0.75"), money("0"))
+        assert stands(desk, few, ANN, task="site")["task", "site"] == ("0.75", "0.5")
+        desk.admin.correct("c1", money("1"), reason="billed more", who="x")
+        desk.admin.correct("c2", money("1"), reason="billed more", who="x")
+        assert stands(desk, few, ANN, task="site")["task", "site"] == ("1", "0.5")
+        assert ("task", "site") not in stands(desk, few, BOB, task="site")
+        assert desk.admin.task_new("site", limit=None, window="day", who="x").user == "ann"
+
+    def test_a_task_goes_over_to_another_user_with_what_it_has_counted(self, desk):
+        in_force = rules(machine("100"))
+        desk.admin.task_new("t", limit=money("5"), window="lifetime", who="x", user="ann")
+        hold(desk, "c1", "1", in_force, **ANN)
+        hold(desk, "c2", "1", in_force, **BOB)
+        settle(desk, "c1", "1")
+        settle(desk, "c2", "0.5")
+        desk.admin.task_new("t", limit=None, window="lifetime", who="x", user="bob")
+        assert stands(desk, in_force, BOB)["task", "t"] == ("1.5", "0")
+        assert ("task", "t") not in stands(desk, in_force, ANN)
+
+    @pytest.mark.parametrize("user", ["", " ", "a\x00", "x" * 257])
+    def test_a_task_of_nobody_is_refused(self, desk, user):
+        with pytest.raises(CommandError, match="256 printable characters are"):
+            desk.admin.task_new("t", limit=money("5"), window="day", who="x", user=user)
 
     def test_the_task_of_a_caller_without_a_user_is_not_anothers(self, desk):
         desk.admin.task_new("t", limit=money("0.5"), window="lifetime", who="x")

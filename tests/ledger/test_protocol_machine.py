@@ -30,6 +30,7 @@ from tests.ledger.draws import (
     LIMITS,
     LOOKERS,
     OWN,
+    OWNERS,
     TASKS,
     WHO,
     WINDOWS,
@@ -310,8 +311,9 @@ class LedgerMachine(RuleBasedStateMachine):
         usd, (kind, period) = data.draw(st.tuples(st.none() | LIMITS, WINDOWS), "terms")
         words = f"rolling:{period // 1000}" if period else kind
         limit = None if usd is None else Money(usd)
-        self.desk.admin.task_new(task, limit=limit, window=words, who="ann")
-        self.model.put_task(task, usd, kind, period)
+        user = OWNERS.get(task)
+        self.desk.admin.task_new(task, limit=limit, window=words, who="ann", user=user)
+        self.model.put_task(task, usd, kind, period, user)
 
     def task_close(self, data, task):
         if task in self.model.tasks:
