@@ -14,16 +14,22 @@ import typer
 
 from lockpin_cli import completion, key_provider
 from lockpin_cli.changes import open_admin, whoami
+from lockpin_cli.flags import Flags, budget_of, given
 from lockpin_cli.inputs import lasting, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
 from lockpin_cli.presence import is_there
+from lockpin_core.budgets import Budget, Standing
+from lockpin_core.call import Payers
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.keys import KeyRecord, digest_of, facts_of, new_key_id, new_secret
 from lockpin_core.ledger.keybook import unknown
 from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.readers.figures import said
+from lockpin_core.readers.rulebook import line
+from lockpin_core.readers.statement import statement
 
 app = new_app("Make, list, rotate and revoke keys.\n\nExample: lockpin key create --user ann@corp.com --expires 30d")
 app.add_typer(key_provider.app, name="provider")
@@ -54,6 +60,13 @@ def create(
     ring: Annotated[str | None, typer.Option(metavar="NAME", help="The ring that is.")] = None,
     project: Annotated[str | None, typer.Option(metavar="NAME", help="The project that is.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A tag that is; again for each.")] = None,
+    limit_usd: Annotated[str | None, typer.Option(metavar="USD", help="What it may spend, on its own account.")] = None,
+    limit_tokens: Annotated[str | None, typer.Option(metavar="N", help="Tokens that it may use.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="lifetime|day|week|month|rolling", help="When its limit starts anew; else never."),
+    ] = None,
+    period: Annotated[str | None, typer.Option(metavar="24h", help="Of a rolling window: 1h to 2160h.")] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="30d", help="How long it is good; else until it is revoked.")
     ] = None,
@@ -66,15 +79,18 @@ def create(
     What is said of it here is whom its calls are charged to; a caller cannot say otherwise.
 
     Example: KEY=$(lockpin key create --user ann@corp.com --team web --group platform --expires 30d)
+
+    Example: KEY=$(lockpin key create --user ci --ring ring1 --limit-usd 20 --window day)
     """
+    limits: Flags = {"limit_usd": limit_usd, "limit_tokens": limit_tokens, "window": window, "period": period}
     facts = facts_of(user, team=team, groups=group or (), ring=ring, project=project, tags=tag or (), name=name)
     lifetime, secret = _lifetime(expires), new_secret()
-    loaded = load_config(context, config)
-    made = open_admin(loaded).key_create(
-        new_key_id(new_id), facts, digest_of(secret), lifetime=lifetime, who=whoami()
-    )  # fmt: skip
+    loaded, key = load_config(context, config), new_key_id(new_id)
+    limit = _limit(loaded, key, limits)
+    made = open_admin(loaded).key_create(key, facts, digest_of(secret), lifetime=lifetime, who=whoami(), limit=limit)
     print(secret)
-    say(f"key {made.id} of {made.user} is made, good {_until(made)}; {_ONCE}")
+    words = "" if limit is None else f", {line(limit).removeprefix('key, ')}"
+    say(f"key {made.id} of {made.user} is made, good {_until(made)}{words}; {_ONCE}")
     warn_beside(loaded.ledger)
 
 
@@ -144,20 +160,37 @@ def show_key(
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Show one key: whom it stands for, and whether it is good.
+    """Show one key: whom it stands for, whether it is good, and how its own limits stand.
 
     Example: lockpin key show k-7f3c9x2m1q
     """
-    found = _find(load_to_read(context, config), key)
-    record = _record(found)
+    loaded = load_to_read(context, config)
+    found = _find(loaded, key)
+    limits = _limits(loaded, found)
+    record = {**_record(found), "limits": statement(limits)}
     lines = [[name, _written(record[name])] for name in _FIELDS]
-    show(View((Column("FACT"), Column("VALUE")), lines, [record], _FIELDS, document=record), form)
+    lines += [["limit", _stands(found, standing)] for standing in limits]
+    show(View((Column("FACT"), Column("VALUE")), lines, [record], tuple(record), document=record), form)
 
 
 def _lifetime(expires: str | None) -> timedelta | None:
     if expires is None:
         return None
     return lasting(expires, "--expires", _SECOND, 36_500 * _DAY, "a time from 1s to 36500d, such as 30d,")
+
+
+def _limit(config: Config, key: str, flags: Flags) -> Budget | None:
+    """Make the budget that a key's own limit is; None: it has none. Wrong use otherwise."""
+    if not given(flags):
+        return None
+    if flags["limit_usd"] is None and flags["limit_tokens"] is None:
+        words = "a window is of a limit; --limit-usd or --limit-tokens is needed"
+        raise typer.BadParameter(words, param_hint=f"--{given(flags)[0]}")
+    from lockpin_cli.rules import known  # for a limit only: it reads the ledger's budgets
+
+    zone = known(config).book.rules.task_default.window.zone  # a proxy's, whatever folder the command is given in
+    kind = flags["window"] or "lifetime"
+    return budget_of(key, {"scope": "key", **flags, "window": kind}, timezone=zone)
 
 
 def _until(key: KeyRecord) -> str:
@@ -177,6 +210,23 @@ def _find(config: Config, key: str) -> KeyRecord:
     if found is None:
         raise unknown(key)
     return found
+
+
+def _limits(config: Config, key: KeyRecord) -> list[Standing]:
+    """Give the accounts of a key's own: those of budgets of the scope `key` that its calls are charged to."""
+    facts = {name: getattr(key, name) for name in ("user", "team", "groups", "ring", "project", "tags")}
+    payers = Payers("", "", key=key.id, **facts)
+    with LedgerReader(config.ledger) as reader:
+        budgets = [budget for budget in reader.budgets() if budget.scope == "key" and budget.is_for(payers)]
+        return [reader.standing(budget, key.id, now=utc_now()) for budget in budgets]
+
+
+def _stands(key: KeyRecord, standing: Standing) -> str:
+    budget = standing.budget
+    name = "" if budget.name == key.id else f"{budget.name}: "
+    acts = "" if budget.enforce else ", it only warns"
+    terms = line(budget).removeprefix("key, ")
+    return f"{name}{terms}{acts}; spent {said(standing.spent)}, held {said(standing.held)}"
 
 
 def _record(key: KeyRecord) -> dict[str, object]:

@@ -95,13 +95,7 @@ class SqliteAdmin:
         assert not budget.own, "a task's own budget is set by task_new"
         refuse_too_much(budget.limit, budget.limit)
         with self._transaction() as books:
-            before = books.definitions.find(budget.name)
-            if before is not None and before.removed_at is None and before.source == CONFIG:
-                raise CommandError(_in_config(budget.name))
-            change = books.definitions.put(budget, COMMAND, books.at, who=who)
-            if change is not None:
-                books.follow([change])
-            return _stored(before) if before is not None and before.removed_at is None else None
+            return _put(books, budget, who)
 
     def budget_rm(self, name: str, *, who: str) -> StoredBudget:
         """See Admin."""
@@ -179,11 +173,23 @@ class SqliteAdmin:
             return keybook.every(connection, books.now)
 
     def key_create(
-        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+        self,
+        key: str,
+        facts: KeyFacts,
+        digest: bytes,
+        *,
+        lifetime: timedelta | None,
+        who: str,
+        limit: Budget | None = None,
     ) -> KeyRecord:
         """See Admin."""
+        if limit is not None:
+            refuse_too_much(limit.limit, limit.limit)
         with self._transaction() as books:
-            return keybook.make(books, key, facts, digest, lifetime=lifetime, who=who)
+            made = keybook.make(books, key, facts, digest, lifetime=lifetime, who=who)
+            if limit is not None:
+                _put(books, keybook.limit_of(key, limit), who)
+            return made
 
     def key_rotate(
         self, key: str, digest: bytes, *, grace: timedelta, lifetime: timedelta | None, who: str
@@ -238,6 +244,17 @@ class SqliteAdmin:
         """Open the ledger; closing it undoes what was not committed."""
         with contextlib.closing(open_ledger(self._path, durability="full", new_id=self._new_id)) as connection:
             yield connection
+
+
+def _put(books: Books, budget: Budget, who: str) -> StoredBudget | None:
+    """Put a budget of a command's in force; give what it was before."""
+    before = books.definitions.find(budget.name)
+    if before is not None and before.removed_at is None and before.source == CONFIG:
+        raise CommandError(_in_config(budget.name))
+    change = books.definitions.put(budget, COMMAND, books.at, who=who)
+    if change is not None:
+        books.follow([change])
+    return _stored(before) if before is not None and before.removed_at is None else None
 
 
 def canonical_task(name: str) -> str:

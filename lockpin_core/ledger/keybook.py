@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from lockpin_core.budgets import Budget
 from lockpin_core.clock import instant, micros, stamp
 from lockpin_core.config_secrets import masked_keys
 from lockpin_core.errors import CommandError, LedgerUnavailable
@@ -90,6 +92,11 @@ def revoke(books: Frame, key: str, *, who: str) -> KeyRecord:
         books.connection.execute("UPDATE keys SET revoked = ? WHERE id = ?", (books.at, key))
         books.event(REVOKED, {"who": who, "key": key, "loosens": False})
     return _needed(books, key)
+
+
+def limit_of(key: str, limit: Budget) -> Budget:
+    """Make the budget of one key alone, which has its id for a name."""
+    return replace(limit, name=key, scope="key", keys=(key,))
 
 
 def refuse_over(key: KeyRecord, *, is_renewed: bool) -> None:

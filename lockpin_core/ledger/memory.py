@@ -19,6 +19,7 @@ from lockpin_core.ledger.admin import canonical_owner, canonical_reason, canonic
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
+from lockpin_core.ledger.keybook import limit_of
 from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs
 from lockpin_core.ledger.memory_keys import MemoryKeys
 from lockpin_core.ledger.memory_waiting import done
@@ -287,12 +288,23 @@ class MemoryLedger(MemoryBooks):
             return self._keys.every(self._now())
 
     def key_create(
-        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+        self,
+        key: str,
+        facts: KeyFacts,
+        digest: bytes,
+        *,
+        lifetime: timedelta | None,
+        who: str,
+        limit: Budget | None = None,
     ) -> KeyRecord:
         """See Admin."""
         with self._lock:
+            if limit is not None:
+                refuse_too_much(limit.limit, limit.limit)
             made = self._keys.make(key, facts, digest, lifetime=lifetime, now=self._now())
             self._event("key_created", None)
+            if limit is not None:
+                self._put(limit_of(key, limit), COMMAND)
             return made
 
     def key_rotate(

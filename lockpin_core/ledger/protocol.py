@@ -308,9 +308,19 @@ class Admin(Protocol):
         """List every key, oldest first, those that are over among them."""
 
     def key_create(
-        self, key: str, facts: KeyFacts, digest: bytes, *, lifetime: timedelta | None, who: str
+        self,
+        key: str,
+        facts: KeyFacts,
+        digest: bytes,
+        *,
+        lifetime: timedelta | None,
+        who: str,
+        limit: Budget | None = None,
     ) -> KeyRecord:
-        """Make a key of this id, whose secret has this digest; `lifetime` None: it is good until it is revoked."""
+        """Make a key of this id, whose secret has this digest; `lifetime` None: it is good until it is revoked.
+
+        With `limit` a budget of a command's is made for it alone, in the same step, under the key's id.
+        """
 
     def key_rotate(
         self, key: str, digest: bytes, *, grace: timedelta, lifetime: timedelta | None, who: str

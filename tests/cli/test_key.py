@@ -55,7 +55,7 @@ def test_key_is_shown_with_all_that_it_stands_for(lockpin):
     assert shown == {
         "key": key, "name": "Ann's laptop", "user": "ann@corp.com", "team": "web", "groups": ["ml", "platform"],
         "ring": "ring1", "project": "site", "tags": {"cost": "7", "env": "ci"}, "state": "active", "revoked": None,
-        "rotated": None,
+        "rotated": None, "limits": [],
     }  # fmt: skip
     assert listed(lockpin)[key]["tags"] == {"cost": "7", "env": "ci"}
     lines = [line.split(None, 1) for line in lockpin("key", "show", key).stdout.splitlines()]
@@ -263,3 +263,65 @@ def test_no_file_of_the_home_has_a_secret(lockpin, home):
     for secret in (first, second):
         assert secret[3:] not in words
         assert not any(secret[3:].encode() in path.read_bytes() for path in files)
+
+
+def test_limit_of_a_key_is_a_budget_for_it_alone(lockpin, home):
+    done = lockpin("key", "create", "--user", "ci", "--limit-usd", "20", "--limit-tokens", "5000", "--window", "day")
+    _, other = made(lockpin)
+
+    key, _ = known(home, done.stdout.strip())
+    assert "good until it is revoked, day, limit $20.00, 5,000 tokens; nobody can show" in done.stderr
+    with closing(sqlite3.connect(home.ledger)) as books:
+        (definition, source) = books.execute("SELECT definition, source FROM budgets WHERE name = ?", (key,)).fetchone()
+    told = json.loads(definition)
+    assert source == "command"
+    assert (told["scope"], told["keys"], told["enforce"], told["window"]) == ("key", [key], True, "day")
+    assert (told["limit_nano"], told["limit_tokens"]) == (20 * 10**9, 5000)
+    (limit,) = json.loads(lockpin("key", "show", key, "--format", "json").stdout)["limits"]
+    assert (limit["budget"], limit["key"], limit["limit_usd"], limit["spent_usd"]) == (key, f"key:{key}", 20, 0)
+    assert "limit    day, limit $20.00, 5,000 tokens; spent $0.00, held $0.00\n" in lockpin("key", "show", key).stdout
+    assert json.loads(lockpin("key", "show", other, "--format", "json").stdout)["limits"] == []
+    events = json.loads(lockpin("ledger", "events", "--format", "json").stdout)
+    assert [event["code"] for event in events] == ["key_created", "budget_defined", "key_created"]
+    assert lockpin("verify").returncode == 0
+
+
+def test_limit_of_a_key_is_changed_like_any_budget_and_stays_its_own(lockpin):
+    _, key = made(lockpin, "--limit-usd", "20", "--window", "rolling", "--period", "24h")
+
+    assert "limit_usd was $20.00, is $30.00" in lockpin("budget", "set", key, "--limit-usd", "30").stdout
+
+    (limit,) = json.loads(lockpin("key", "show", key, "--format", "json").stdout)["limits"]
+    assert (limit["limit_usd"], limit["window"]) == (30, "rolling 24h")
+    _, other = made(lockpin)
+    assert json.loads(lockpin("key", "show", other, "--format", "json").stdout)["limits"] == []
+
+
+def test_budget_of_every_key_is_shown_with_each(lockpin):
+    _, key = made(lockpin, "--team", "web")
+    assert lockpin("budget", "set", "keys", "--scope", "key", "--window", "week", "--limit-usd", "7").returncode == 0
+
+    shown = lockpin("key", "show", key).stdout
+
+    assert "limit    keys: week, limit $7.00; spent $0.00, held $0.00\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--limit-usd", "-1"), '--limit-usd is "-1"; a positive amount is allowed'),
+        (("--limit-tokens", "0"), "--limit-tokens is"),
+        (("--window", "day"), "--window: a window is of a limit; --limit-usd or --limit-tokens is needed"),
+        (("--period", "24h"), "--period: a window is of a limit"),
+        (("--limit-usd", "1", "--window", "year"), '--window is "year"; '),
+        (("--limit-usd", "1", "--window", "rolling"), "a rolling window needs --period"),
+        (("--limit-usd", "1", "--period", "24h"), "--period"),
+    ],
+)
+def test_limit_that_cannot_be_is_one_line_and_makes_no_key(lockpin, home, words, said):
+    done = lockpin("key", "create", "--user", "ann", *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert lockpin("key", "list", "--format", "json").stdout == "[]\n"

@@ -4,9 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from lockpin_core.budgets import Budget
 from lockpin_core.errors import CommandError
 from lockpin_core.keys import KeyFacts, digest_of
-from tests.ledger.desk import NOON, WAIT_S
+from lockpin_core.ledger.protocol import Held, Short
+from tests.ledger.desk import DAY as DAY_WINDOW
+from tests.ledger.desk import NOON, WAIT_S, call, machine, money, rules
 
 FACTS = KeyFacts(
     user="ann@corp.com", team="web", groups=("ml", "platform"), ring="ring1", project="site",
@@ -157,6 +160,30 @@ class KeyContract:
             with pytest.raises(CommandError, match=said) as error:
                 rotate(desk, key=wrong) if do == "rotate" else desk.admin.key_revoke(wrong, who="ada")
             assert "7777" not in str(error.value)
+
+    def test_limit_of_a_key_is_made_with_it_and_holds_for_its_calls_alone(self, desk):
+        limit = Budget("any", "task", DAY_WINDOW, money("0.5"), enforce=True)
+        desk.admin.key_create("k1", FACTS, FIRST, lifetime=None, who="ada", limit=limit)
+        make(desk, "k2", SECOND)
+
+        def hold(call_id, key):
+            asked = call(call_id, "0.3", key=key, user=FACTS.user)
+            return desk.ledger.hold(asked, rules(machine("9"))).result(WAIT_S)
+
+        assert isinstance(hold("c1", "k1"), Held)
+        short = hold("c2", "k1")
+        assert [(s.budget.name, s.subject, s.limit) for s in short.violations] == [("k1", "k1", money("0.5"))]
+        assert isinstance(hold("c3", "k2"), Held)
+        rotate(desk, THIRD)
+        assert isinstance(hold("c4", "k1"), Short)
+        assert [b.budget.name for b in desk.admin.budgets() if b.source == "command"] == ["k1"]
+
+    def test_key_whose_limit_cannot_be_is_not_made(self, desk):
+        limit = Budget("any", "task", DAY_WINDOW, money("2000000000"), enforce=True)
+        with pytest.raises(CommandError, match="is too much"):
+            desk.admin.key_create("k1", FACTS, FIRST, lifetime=None, who="ada", limit=limit)
+        assert desk.admin.key_list() == []
+        assert asked(desk, FIRST) is None
 
     def test_keys_are_listed_oldest_first_as_they_are_now(self, desk):
         make(desk, "kb", FIRST, lifetime=HOUR)
