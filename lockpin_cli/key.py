@@ -7,6 +7,7 @@ standard error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -222,7 +223,7 @@ def _limits(config: Config, key: KeyRecord) -> list[Standing]:
 
 
 def _stands(key: KeyRecord, standing: Standing) -> str:
-    budget = standing.budget
+    budget = replace(standing.budget, limit=standing.limit, limit_tokens=standing.limit_tokens)  # with its raises
     name = "" if budget.name == key.id else f"{budget.name}: "
     acts = "" if budget.enforce else ", it only warns"
     terms = line(budget).removeprefix("key, ")

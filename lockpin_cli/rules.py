@@ -138,10 +138,12 @@ def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
         return socket.gethostname()
     if key is None and budget.scope == "org":
         return ORG
+    if key is None and budget.scope == "key" and len(budget.keys) == 1:
+        return budget.keys[0]
     if key is None or key[0] != budget.scope:
         words = f'budget "{budget.name}" has an account for each {budget.scope}; {budget.scope}:… is allowed'
         raise typer.BadParameter(words, param_hint="--key")
-    if not budget.lists(key[1]):
-        listed = ", ".join(budget.groups if budget.scope == "group" else budget.tags)
+    if not budget.lists(key[1]) or (budget.scope == "key" and budget.keys and key[1] not in budget.keys):
+        listed = ", ".join({"group": budget.groups, "key": budget.keys}.get(budget.scope, budget.tags))
         raise CommandError(f'budget "{budget.name}" has no account for {budget.scope} "{key[1]}", only for {listed}')
     return key[1]

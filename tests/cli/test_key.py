@@ -297,6 +297,19 @@ def test_limit_of_a_key_is_changed_like_any_budget_and_stays_its_own(lockpin):
     assert json.loads(lockpin("key", "show", other, "--format", "json").stdout)["limits"] == []
 
 
+def test_limit_of_a_key_is_raised_by_its_name_alone(lockpin):
+    _, key = made(lockpin, "--limit-usd", "5", "--window", "day")
+    _, other = made(lockpin)
+
+    done = lockpin("budget", "raise", key, "--by", "2")
+    assert done.stdout.startswith(f"key:{key}: {key} limit $7.00 until 20")
+    assert "limit    day, limit $7.00; spent" in lockpin("key", "show", key).stdout
+    assert lockpin("budget", "reset", key).returncode == 0
+    wrong = lockpin("budget", "raise", key, "--key", f"key:{other}", "--by", "2")
+    assert wrong.returncode == 1
+    assert f'budget "{key}" has no account for key "{other}", only for {key}' in wrong.stderr
+
+
 def test_budget_of_every_key_is_shown_with_each(lockpin):
     _, key = made(lockpin, "--team", "web")
     assert lockpin("budget", "set", "keys", "--scope", "key", "--window", "week", "--limit-usd", "7").returncode == 0
