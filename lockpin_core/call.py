@@ -74,6 +74,7 @@ class Content:
     images_times: int = 1  # how often each of the images is read
     images_most: int | None = None  # tokens of them all, where that was worked out: then nobody looks at each again
     prompts: int = 1  # separate prompts of one request, each of which may fill the context window
+    explains_tools: bool = False  # `extra_tokens` allows for the prompt that tells the model how to use tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,13 @@ _inline = variant(
 def check_tools(value: object, tally: Tally) -> None:
     """Read the tools of a request. Their bytes are counted elsewhere."""
     _uncounted(_tools, value, tally)
-    tally.extra_tokens += TOOL_USE_TOKENS if value else 0
+    explain_tools(tally, TOOL_USE_TOKENS if value else 0)
+
+
+def explain_tools(tally: Tally, tokens: int = TOOL_USE_TOKENS) -> None:
+    """Allow for the prompt that tells the model how to use tools."""
+    tally.extra_tokens += tokens
+    tally.explains_tools = True
 
 
 def count_inline_tool(value: object, tally: Tally) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.anthropic_tools import CLIENT_TOOL_TOKENS, CLIENT_TOOLS, TOOL_USE_TOKENS
+from lockpin_core.wire.anthropic_tools import CLIENT_TOOL_TOKENS, CLIENT_TOOLS, explain_tools
 from lockpin_core.wire.jsonbody import shown, shown_name
 from lockpin_core.wire.media import image_in
 from lockpin_core.wire.tally import (
@@ -171,7 +171,7 @@ _TOOLS = shape("toolConfig", "", {"tools": each(_tool, "tools"), "toolChoice": s
 def _check_tools(value: object, tally: Tally) -> None:
     """Read the tools of a request; the provider explains to the model how to use them."""
     _uncounted(_TOOLS.read, value, tally)
-    tally.extra_tokens += TOOL_USE_TOKENS
+    explain_tools(tally)
 
 
 def _uncounted(rule: Rule, value: object, tally: Tally) -> None:
@@ -196,7 +196,7 @@ _own_tools = each(
 
 def _check_own_tools(value: object, tally: Tally) -> None:
     _own_tools(value, tally)
-    tally.extra_tokens += TOOL_USE_TOKENS
+    explain_tools(tally)
 
 
 def _check_betas(value: object, tally: Tally) -> None:

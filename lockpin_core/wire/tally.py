@@ -69,6 +69,7 @@ class Tally:
     images: list[Image] = field(default_factory=list)
     messages: int = 0
     extra_tokens: int = 0
+    explains_tools: bool = False  # in `extra_tokens` is what the provider says to the model about tools
     hidden: str | None = None
     prompt_units: set[Unit] = field(default_factory=lambda: {Unit.INPUT})
     breakpoints: int = 0  # places that ask for a cache write
@@ -99,6 +100,7 @@ class Tally:
             tuple(self.images),
             self.extra_tokens,
             self.hidden,
+            explains_tools=self.explains_tools,
         )
 
 

@@ -22,6 +22,7 @@ TOUCHED = {  # members that a change may touch
     "compatible_completions": {"max_tokens", "max_completion_tokens", "stream_options"},
     "openai_responses": {"max_output_tokens", "max_tool_calls"},
     "gemini": {"generationConfig", "generation_config"},
+    "gemini_interactions": {"generation_config"},
     "code_assist": {"request"},
     "bedrock_converse": {"inferenceConfig", "additionalModelRequestFields"},
     "bedrock_invoke": {"max_tokens", "thinking", "tools", "fallbacks"},

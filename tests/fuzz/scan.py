@@ -124,10 +124,20 @@ def _check_stated(wire: str, body: bytes, reading: Reading, *, streamed: bool) -
     """A reply that states whole numbers is charged for no fewer tokens than they add up to: a stream's last ones do."""
     place, names = STATED.get(wire, ("", ()))
     others = SPELLED - {*names}  # who says it twice, in two spellings, contradicts himself
-    stated = [usage for tree in _trees(body, wire, streamed=streamed) if isinstance(usage := tree.get(place), dict)]
+    stated: list[dict] = []
+    for tree in _trees(body, wire, streamed=streamed):
+        if isinstance(usage := tree.get(place), dict):
+            stated.append(usage)
+        elif _is_in_a_choice(tree):
+            stated = []  # the last one said stands where no reference has it, and nothing is known of that
     if stated and not others & stated[-1].keys() and all(type(stated[-1].get(name, 0)) is int for name in names):
         least = sum(max(0, stated[-1].get(name, 0)) for name in names)
         assert total_tokens(_total(reading.portions)) >= least, (reading, stated[-1])
+
+
+def _is_in_a_choice(tree: dict) -> bool:
+    choices = tree.get("choices")
+    return isinstance(choices, list) and any(isinstance(one, dict) and one.get("usage") for one in choices)
 
 
 def _trees(body: bytes, wire: str, *, streamed: bool) -> Iterator[dict]:

@@ -52,7 +52,14 @@ def test_claude_makes_at_most_four_thirds_of_the_normalised_bytes_and_four_a_str
 
 def test_tool_schemas_cost_four_thirds_of_their_bytes_and_on_claude_as_much_again():
     assert prompt_bound(content(schema_bytes=900), Facts()) == 1_530 + 1_200
-    assert prompt_bound(content(schema_bytes=900), Facts(tokenizer="claude")) == 1_334 + 40 + 530 + 1_600
+    claude = Facts(tokenizer="claude")
+    assert prompt_bound(content(schema_bytes=900, explains_tools=True), claude) == 1_334 + 40 + 530 + 1_600
+
+
+def test_what_claude_is_told_about_tools_is_allowed_for_in_every_format():
+    claude = Facts(tokenizer="claude")
+    assert prompt_bound(content(schema_bytes=900, extra_tokens=70), claude) == 1_334 + 40 + 530 + 1_600 + 70 + 1_000
+    assert prompt_bound(content(extra_tokens=70), claude) == 1_334 + 40 + 530 + 70
 
 
 def test_images_and_allowances_are_added():
