@@ -16,7 +16,6 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.admin import SqliteAdmin, canonical_task
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
@@ -44,7 +43,7 @@ def stranger(config: Config, scope: str, subject: str) -> str | None:
     if is_there(config.ledger):
         with LedgerReader(config.ledger) as reader:
             known = reader.tasks() if scope == "task" else reader.subjects(scope)
-            known += [found for key in reader.keys(now=utc_now()) for found in subjects_in(scope, _payers(key))]
+            known += [found for caller in callers(reader) for found in subjects_in(scope, caller)]
     if subject in known:
         return None
     if scope == "task":
@@ -56,9 +55,10 @@ def stranger(config: Config, scope: str, subject: str) -> str | None:
     return f'no {scope} "{subject}" has an account or is named by a key; {others}'
 
 
-def _payers(key: KeyRecord) -> Payers:
-    """Give whom a key stands for, whatever it calls for."""
-    return Payers("", "", key.id, key.user, key.team, key.groups, key.ring, key.project, key.tags)
+def callers(reader: LedgerReader, *, good: bool = False) -> list[Payers]:
+    """List whom keys stand for, whatever they call for; with `good` of those alone that are not over."""
+    found = [key for key in reader.keys(now=utc_now()) if key.over is None or not good]
+    return [Payers("", "", key.id, key.user, key.team, key.groups, key.ring, key.project, key.tags) for key in found]
 
 
 def find_call(ledger: Path, call: str, task: str | None = None) -> CallRow:

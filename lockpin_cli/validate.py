@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
+from lockpin_cli.changes import callers
 from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_cli.output import plain
+from lockpin_cli.presence import is_there
+from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
+from lockpin_core.config import Config
 from lockpin_core.config_warnings import warnings
+from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
+from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
@@ -30,8 +36,19 @@ def validate(
     """
     loaded = load_config(context, file or config_path(context, config))
     table = price_table(loaded)
-    found = warnings(loaded, table, Providers.load(shipped_dir()), at=utc_now())
+    found = warnings(loaded, table, Providers.load(shipped_dir()), _callers(loaded), at=utc_now())
     for warning in found:
         print(plain(f"warning: {warning}"))
     counted = {0: "no warnings", 1: "1 warning"}.get(len(found), f"{len(found)} warnings")
     print(plain(f"{loaded.file or 'no configuration file, so the defaults hold'}: ok, {counted}"))
+
+
+def _callers(config: Config) -> list[Payers]:
+    """List for whom there are keys, where a ledger is there to say so."""
+    try:
+        if not is_there(config.ledger):
+            return []
+        with LedgerReader(config.ledger) as reader:
+            return callers(reader, good=True)
+    except (CommandError, LedgerError, LedgerUnavailable):
+        return []  # it is the configuration that is checked

@@ -236,13 +236,14 @@ def _options(options: Mapping[str, str]) -> dict[str, Text]:
 def _config(top: Section, file: Path | None, places: Places, included: Mapping[Path, str] | None) -> Config:
     _check_not_built(top)
     policies = read_policies(top.entries.get("include"), file, included)
-    usual_usd: Money | None = DAILY_USD
+    mode = top.get("mode", built(one_of("solo", "team"), "solo"), "solo")
+    usual_usd = DAILY_USD if mode == "solo" else None  # a team says its own limits
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
     hold_for = top.section("hold_for", _SECTIONS["hold_for"])
     return Config(
         file=file,
         ledger=top.get("ledger", _ledger(usual), usual),
-        mode=top.get("mode", built(one_of("solo", "team"), "solo"), "solo"),
+        mode=mode,
         durability=top.get("durability", one_of("full", "normal"), "full"),
         timezone=timezone,
         daily_usd=top.get("daily_usd", optional(amount), usual_usd),

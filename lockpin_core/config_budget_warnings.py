@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from lockpin_core.budgets import Budget
-from lockpin_core.call import Ceiling, Terms
+from lockpin_core.budgets import Budget, subjects_in
+from lockpin_core.call import Ceiling, Payers, Terms
 from lockpin_core.config import Config
 from lockpin_core.errors import UnpricedError
 from lockpin_core.money import Money
@@ -18,12 +18,16 @@ from lockpin_core.prices import quote
 from lockpin_core.usage import Unit
 
 _NOTHING = "that part of it counts nothing"
+_OF_KEYS = ("key", "user", "team", "group", "ring")  # scopes of what only a key says
+_FILTERS_OF_KEYS = {"users": "user", "groups": "group", "rings": "ring"}
 
 
-def budget_warnings(config: Config, table: PriceTable, *, at: datetime) -> Iterator[str]:
-    """List the warnings, by budget."""
+def budget_warnings(
+    config: Config, table: PriceTable, callers: Sequence[Payers] = (), *, at: datetime
+) -> Iterator[str]:
+    """List the warnings, by budget. `callers` are those for whom there are keys."""
     for budget in config.budgets:
-        for why in doubts(budget, table):
+        for why in (*doubts(budget, table), *_without_callers(budget, config.mode, callers)):
             yield f'budget "{budget.name}" {why}'
     for budget in config.all_budgets():
         if budget.enforce and (small := _too_small(budget, table, config.fit.output_max, at)) is not None:
@@ -41,6 +45,25 @@ def doubts(budget: Budget, table: PriceTable) -> list[str]:
     if (why := _never_matches(budget, table)) is not None:
         return [f"can never match: {why}"]
     return [*_unknown_providers(budget, table), *_unpriced_models(budget, table)]
+
+
+def _without_callers(budget: Budget, mode: str, callers: Sequence[Payers]) -> Iterator[str]:
+    """Say which of the people that a budget is for nobody is; without any key nothing can be said in team mode."""
+    filters = [name for name in _FILTERS_OF_KEYS if getattr(budget, name)]
+    if mode == "solo":
+        needed = [budget.scope] if budget.scope in _OF_KEYS else [_FILTERS_OF_KEYS[name] for name in filters]
+        if needed:
+            yield f"can never match: in solo mode no call has a {needed[0]}; mode: team gives callers keys"
+        return
+    for name in filters if callers else ():
+        scope = _FILTERS_OF_KEYS[name]
+        there = {subject for caller in callers for subject in subjects_in(scope, caller)}
+        missing = [each for each in getattr(budget, name) if each not in there]
+        named = f"{scope}{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        if len(missing) == len(getattr(budget, name)):
+            yield f"can never match: no key has the {named}"
+        elif missing:
+            yield f"names the {named}, which no key has: {_NOTHING}"
 
 
 def _never_matches(budget: Budget, table: PriceTable) -> str | None:

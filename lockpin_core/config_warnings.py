@@ -9,6 +9,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 
 from lockpin_core.addresses import canonical_path
+from lockpin_core.call import Payers
 from lockpin_core.config import Config
 from lockpin_core.config_budget_warnings import budget_warnings
 from lockpin_core.config_secrets import masked
@@ -20,12 +21,17 @@ _LABEL = "\0"  # the `*` of a provider's host
 _NEEDED = (Unit.INPUT, Unit.OUTPUT)  # every quote takes both; the others have a price to fall back to
 
 
-def warnings(config: Config, table: PriceTable, providers: Providers, *, at: datetime) -> list[str]:
-    """List the warnings, one line each, in the order of the file's keys; what may be a secret is hidden."""
+def warnings(
+    config: Config, table: PriceTable, providers: Providers, callers: Sequence[Payers] = (), *, at: datetime
+) -> list[str]:
+    """List the warnings, one line each, in the order of the file's keys; what may be a secret is hidden.
+
+    `callers` are those for whom there are keys.
+    """
     found = [
         *_unpriced(config, table, at),
         *_without_hosts(config, table),
-        *budget_warnings(config, table, at=at),
+        *budget_warnings(config, table, callers, at=at),
         *_uncapped_nowhere(config.allow_uncapped, providers),
         *_sent_nowhere(config.upstreams, providers),
         *_of_nobody(config.provider_env, providers),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockpin_core.budgets import Budget
+from lockpin_core.call import Payers
 from lockpin_core.config import Config, TaskKeys, Upstream
 from lockpin_core.config_warnings import warnings
 from lockpin_core.money import Money
@@ -27,11 +28,10 @@ models:
 
 @pytest.fixture
 def warn(tmp_path: Path):
-    def warn(config: Config) -> list[str]:
+    def warn(config: Config, *callers: Payers) -> list[str]:
         (tmp_path / "acme.yaml").write_text(SHIPPED)
-        return warnings(
-            config, PriceTable.load(tmp_path, config.pricing, config.models), Providers.load(tmp_path), at=NOW
-        )
+        table = PriceTable.load(tmp_path, config.pricing, config.models)
+        return warnings(config, table, Providers.load(tmp_path), callers, at=NOW)
 
     return warn
 
@@ -247,3 +247,45 @@ def test_real_keys_that_solo_mode_does_not_put_in_are_said(warn):
 
     assert warn(keys) == ["keys: real keys are put in with mode: team alone; in solo mode agents send their own"]
     assert warn(replace(keys, mode="team")) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "what"),
+    [
+        ({"scope": "user"}, "user"),
+        ({"scope": "key"}, "key"),
+        ({"scope": "group", "groups": ("ml",)}, "group"),
+        ({"scope": "machine", "rings": ("r1",)}, "ring"),
+    ],
+)
+def test_budget_of_what_only_keys_say_never_matches_in_solo_mode(warn, facts, what):
+    budget = replace(BUDGET, **facts)
+
+    assert warn(replace(PLAIN, daily_usd=None, budgets=(budget,))) == [
+        f'budget "b" can never match: in solo mode no call has a {what}; mode: team gives callers keys'
+    ]
+    assert warn(replace(PLAIN, daily_usd=None, mode="team", budgets=(budget,))) == []
+
+
+@pytest.mark.parametrize("facts", [{"scope": "tag"}, {"scope": "project"}, {"scope": "org"}, {"projects": ("p",)}])
+def test_what_a_caller_may_say_without_a_key_can_match_in_solo_mode(warn, facts):
+    assert warn(replace(PLAIN, daily_usd=None, budgets=(replace(BUDGET, **facts),))) == []
+
+
+def test_people_that_no_key_stands_for_are_named(warn):
+    ann = Payers("", "", key="k-1", user="ann", groups=("ml", "web"), ring="r1")
+    bob = Payers("", "", key="k-2", user="bob")
+    budgets = (
+        replace(BUDGET, name="some", scope="group", groups=("ml", "search", "ops")),
+        replace(BUDGET, name="none", scope="group", groups=("search", "ops")),
+        replace(BUDGET, name="zoe", scope="user", users=("zoe",)),
+        replace(BUDGET, name="fine", scope="user", users=("bob",), rings=("r1",)),
+    )
+
+    lines = warn(replace(PLAIN, daily_usd=None, mode="team", budgets=budgets), ann, bob)
+
+    assert lines == [
+        'budget "some" names the groups search, ops, which no key has: that part of it counts nothing',
+        'budget "none" can never match: no key has the groups search, ops',
+        'budget "zoe" can never match: no key has the user zoe',
+    ]
