@@ -19,6 +19,7 @@ from lockpin_cli.layout import is_whole
 from lockpin_cli.options import LIMIT_MAX, ConfigOption, LedgerOption, SinceOption, TaskOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show, terminal_columns
 from lockpin_cli.presence import is_there
+from lockpin_cli.rules import account_key
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
@@ -47,6 +48,12 @@ def calls(
             metavar="GLOB", help="Only calls that asked for such a model, or got it.", autocompletion=completion.models
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCOPE:SUBJECT", help="Only calls of user:ann@corp.com, team:web, group:ml, key:ID, tag:k=v, …"
+        ),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -64,10 +71,11 @@ def calls(
 
     Example: lockpin calls --task fix-login --since 24h --format jsonl
 
-    Example: lockpin calls --model 'claude-opus-*'
+    Example: lockpin calls --model 'claude-opus-*' --key user:ann@corp.com
     """
     start = None if since is None else instant(since, "--since", utc_now())
     named = None if task is None else task_name(task, "--task")
+    payer = None if key is None else account_key(key)
     loaded = load_to_read(context, config)
     wanted = limit or (_TABLE_ROWS if form is Format.TABLE else -1)
     with ExitStack() as stack:
@@ -75,10 +83,12 @@ def calls(
         reader: LedgerReader | None = None
         if is_there(loaded.ledger):
             reader = stack.enter_context(LedgerReader(loaded.ledger))
-            found = reader.calls(since=start, task=named, model=model, limit=wanted)
+            found = reader.calls(since=start, task=named, model=model, payer=payer, limit=wanted)
         first = next(found, None)
-        if named is not None and first is None and (unknown := stranger(loaded, "task", named)):
-            say(unknown)
+        asked = [("task", named)] if named is not None else []
+        for scope, subject in [*asked, *([payer] if payer is not None else [])]:
+            if first is None and (unknown := stranger(loaded, scope, subject)):
+                say(unknown)
         everything = itertools.chain([] if first is None else [first], found)
         if form is Format.TABLE:
             shown = list(everything)

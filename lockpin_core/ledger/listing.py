@@ -32,10 +32,10 @@ _FIRST, _LAST = -(2**63), 2**63 - 1
 _CHUNK = 400  # calls that are read at once
 
 _IN_TIME = "at >= :since AND at < :until"
-_NEWEST = f"SELECT at, id FROM rows WHERE kind IN ('hold', 'refusal', 'uncapped') AND {_IN_TIME} {{of_model}}"
+_NEWEST = f"SELECT at, id FROM rows WHERE kind IN ('hold', 'refusal', 'uncapped') AND {_IN_TIME} {{only}}"
 # Each of the three has its index in this form, and they are merged.
 _NEWEST_OF_TASK = " UNION ALL ".join(
-    f"SELECT at, id FROM rows WHERE task = :task AND kind = '{kind}' AND {_IN_TIME} {{of_model}}" for kind in _DECISIONS
+    f"SELECT at, id FROM rows WHERE task = :task AND kind = '{kind}' AND {_IN_TIME} {{only}}" for kind in _DECISIONS
 )
 _ORDER = "ORDER BY at DESC, id DESC LIMIT :limit"
 # The partial indexes of `rows` are found by their own conditions, word by word.
@@ -54,6 +54,11 @@ _OF_MODEL = (
     "AND (named(:model, model) OR named(:model, asked_model) "
     f"OR (kind = 'hold' AND (named(:model, {_SERVED}) OR {_OF_SHARE})))"
 )
+_OF_PAYER = {
+    "group": 'AND EXISTS (SELECT 1 FROM json_each(rows."groups") each WHERE each.value = :subject)',
+    "tag": "AND EXISTS (SELECT 1 FROM json_each(rows.tags) each WHERE each.key || '=' || each.value = :subject)",
+    "org": "",
+}
 _OF_CALL = f"""
 SELECT max(id) FROM (
   SELECT id, task FROM rows WHERE call = :call AND kind = 'hold'
@@ -158,13 +163,17 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which calls; `model` is a name or a glob over the model asked for, sent or served; `limit` -1: all."""
+    """Which calls; `model` is a name or a glob over the model asked for, sent or served; `limit` -1: all.
+
+    `payer` is a scope of budgets and a subject of it, such as ("user", "ann").
+    """
 
     since: int | None = None  # microseconds
     until: int | None = None
     task: str | None = None
     model: str | None = None
     limit: int = -1
+    payer: tuple[str, str] | None = None
 
 
 def calls(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[CallRow]:
@@ -172,11 +181,13 @@ def calls(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[CallRow]:
     sql = _NEWEST if wanted.task is None else _NEWEST_OF_TASK
     if wanted.model is not None:
         connection.create_function("named", 2, functools.lru_cache(4096)(_named), deterministic=True)
-    sql = f"{sql.format(of_model='' if wanted.model is None else _OF_MODEL)} {_ORDER}"
+    scope, subject = wanted.payer or ("org", "")
+    only = _OF_PAYER.get(scope, f'AND "{scope}" = :subject') + (" " if wanted.model is None else f" {_OF_MODEL}")
+    sql = f"{sql.format(only=only)} {_ORDER}"
     values = {
         "since": _FIRST if wanted.since is None else wanted.since,
         "until": _LAST if wanted.until is None else wanted.until,
-        "task": wanted.task, "model": wanted.model, "limit": wanted.limit,
+        "task": wanted.task, "model": wanted.model, "limit": wanted.limit, "subject": subject,
     }  # fmt: skip
     found = connection.cursor().execute(sql, values)
     for rows in itertools.batched(found, _CHUNK):

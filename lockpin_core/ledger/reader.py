@@ -81,17 +81,18 @@ class LedgerReader:
         until: datetime | None = None,
         task: str | None = None,
         model: str | None = None,
+        payer: tuple[str, str] | None = None,
         limit: int = -1,
     ) -> Iterator[CallRow]:
         """List calls by the instant of their decision, newest first, as they are read; `limit` -1: all.
 
-        `model` is a name or a glob over the model asked for, sent or served.
+        `model` is a name or a glob over the model asked for, sent or served, `payer` a scope and its subject.
         """
         from lockpin_core.ledger import listing
 
         first, last = (None if when is None else micros(when) for when in (since, until))
         with self._snapshot():
-            yield from listing.calls(self._connection, listing.Wanted(first, last, task, model, limit))
+            yield from listing.calls(self._connection, listing.Wanted(first, last, task, model, limit, payer))
 
     def call(self, call_id: str, *, task: str | None = None) -> CallRow | None:
         """Find one call by its id, or the newest as "last"; None: there is none."""

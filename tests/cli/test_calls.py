@@ -44,6 +44,8 @@ def test_filters_narrow_the_list(lockpin, ledger):
     assert ids("--model", "claude-*", "--task", "doc", "--limit", "1") == ["c4"]
     assert ids("--model", "gpt") == []
     assert ids("--since", "2999-01-01") == []
+    assert ids("--key", "tag: team=web") == ["c2"]
+    assert ids("--key", "task:fix", "--model", "claude-*") == ["c1", "c2"]
 
 
 def test_table_marks_estimates_and_calls_in_flight(lockpin, ledger):
@@ -76,6 +78,13 @@ def test_task_that_nobody_made_or_used_is_said_beside_an_empty_list(lockpin, led
 
     assert (done.returncode, done.stderr) == (0, 'lockpin: no task "fox" was made or used; there are doc, fix\n')
     assert done.stdout == {"json": "[]\n", "csv": ",".join(FIELDS) + "\n", "jsonl": ""}.get(form, done.stdout)
+
+
+def test_payer_that_nobody_is_is_said_and_one_that_no_scope_has_is_wrong_use(lockpin, ledger):
+    nobody, wrong = lockpin("calls", "--key", "user:Ann@Corp.com"), lockpin("calls", "--key", "ann@corp.com")
+
+    assert nobody.stderr == 'lockpin: no user "ann@corp.com" has an account or is named by a key; there is none yet\n'
+    assert (nobody.returncode, wrong.returncode) == (0, 2)
 
 
 @pytest.mark.parametrize("words", [["--since", "2999-01-01", "--task", "fix"], ["--task", "default"], []])

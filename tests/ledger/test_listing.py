@@ -239,3 +239,33 @@ def test_nothing_that_people_ask_reads_all_rows(desk, read, ask):
     ]
     assert steps
     assert [step for step in steps if re.match(r"SCAN (rows|held|f|r|s)\b|.*AUTOMATIC", step)] == []
+
+
+@pytest.mark.parametrize(
+    ("payer", "found"),
+    [
+        (("user", "ann"), ["c2", "c0"]),
+        (("user", "an"), []),
+        (("team", "web"), ["c0"]),
+        (("key", "k-1"), ["c0"]),
+        (("group", "ml"), ["c2", "c0"]),
+        (("group", "m"), []),
+        (("ring", "r1"), ["c2"]),
+        (("project", "p"), ["c1"]),
+        (("tag", "env=ci"), ["c1"]),
+        (("tag", "env=c"), []),
+        (("machine", "m"), ["r0", "c2", "c1", "c0"]),
+        (("org", "org"), ["r0", "c2", "c1", "c0"]),
+        (("task", "other"), ["c2"]),
+    ],
+)
+def test_calls_of_one_payer_are_found_by_its_whole_name(desk, read, payer, found):
+    hold(desk, "c0", "1", WIDE, user="ann", team="web", key="k-1", groups=("ml", "ops"))
+    hold(desk, "c1", "1", WIDE, project="p", tags=(("env", "ci"), ("env2", "cia")))
+    hold(desk, "c2", "1", WIDE, user="ann", groups=("ml",), ring="r1", task="other")
+    desk.ledger.refuse(note("r0"), refusal())
+    desk.look_after()
+
+    assert [one.id for one in read.calls(payer=payer)] == found
+    both = [one.id for one in read.calls(payer=payer, task="t", model="gpt-5*")]
+    assert both == [call_id for call_id in found if call_id != "c2"]
