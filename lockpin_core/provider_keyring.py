@@ -10,7 +10,8 @@ from typing import Any
 from lockpin_core.errors import CommandError
 
 SERVICE = "lockpin"
-OTHERWISE = "or name its environment variable under keys.provider_env of lockpin.yaml"
+OTHERWISE = "or name the key's variable under keys.provider_env of lockpin.yaml"
+_FAULTS = (OSError, RuntimeError, ImportError, AttributeError)  # the last two: another backend was named than there is
 _OPEN_FILES = ("PlaintextKeyring", "null")  # backends that write keys as they are, or nowhere
 
 
@@ -26,6 +27,7 @@ class Keyring:
             raise CommandError(f"no keyring: {words}, {OTHERWISE}") from None
         with self._told("opened"):
             backend = self._library.get_keyring()
+            backend = next(iter(getattr(backend, "backends", ())), backend)  # of several the first is written to
         kind = type(backend)
         self.name = str(getattr(backend, "name", kind.__name__))
         if kind.__module__.startswith("keyring.backends.fail"):
@@ -59,5 +61,6 @@ class Keyring:
         # Of its words nothing is repeated: a backend may put what it was given into them.
         except self._errors.KeyringLocked:
             raise CommandError(f"the keyring is locked; unlock it, {OTHERWISE}") from None
-        except (self._errors.KeyringError, OSError, RuntimeError) as error:
-            raise CommandError(f"the keyring cannot be {what} ({type(error).__name__}), {OTHERWISE}") from None
+        except (self._errors.KeyringError, *_FAULTS) as error:
+            words = f"the keyring cannot be {what} ({type(error).__name__}); put that right, {OTHERWISE}"
+            raise CommandError(words) from None

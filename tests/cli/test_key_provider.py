@@ -80,11 +80,11 @@ def test_unknown_provider_is_one_line_with_what_may_be_meant(provider):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("absent", "no keyring: the library for it is not installed: pip install 'lockpin[keyring]', or name its"),
-        ("missing", "no keyring: this system has none that can be used; start one, or name its environment variable"),
+        ("absent", "no keyring: the library for it is not installed: pip install 'lockpin[keyring]', or name the"),
+        ("missing", "no keyring: this system has none that can be used; start one, or name the key's variable"),
         ("plain", "no keyring: file PlaintextKeyring does not keep secrets secret; choose another"),
         ("locked", "the keyring is locked; unlock it"),
-        ("broken", "the keyring cannot be written (KeyringError)"),
+        ("broken", "the keyring cannot be written (KeyringError); put that right"),
         ("forgetful", "Test Keyring does not have the key of openai after it was stored; choose another keyring"),
     ],
 )

@@ -64,7 +64,9 @@ def test_library_that_is_missing_is_one_line_with_the_way_out():
     def load(name):
         raise ModuleNotFoundError(name)
 
-    with pytest.raises(CommandError, match=r"not installed: pip install 'lockpin\[keyring\]', or name its environment"):
+    with pytest.raises(
+        CommandError, match=r"not installed: pip install 'lockpin\[keyring\]', or name the key's variable"
+    ):
         Keyring(load)
 
 
@@ -74,6 +76,10 @@ def test_library_that_is_missing_is_one_line_with_the_way_out():
         (backend("keyring.backends.fail", "Keyring"), "this system has none that can be used"),
         (backend("keyring.backends.null", "Keyring"), "Keyring does not keep secrets secret"),
         (backend("keyrings.alt.file", "PlaintextKeyring"), "PlaintextKeyring does not keep secrets secret"),
+        (
+            types.SimpleNamespace(backends=[backend("keyrings.alt.file", "PlaintextKeyring")]),
+            "PlaintextKeyring does not keep secrets secret",
+        ),
     ],
 )
 def test_backend_that_keeps_nothing_or_hides_nothing_is_refused(found, said):
@@ -81,13 +87,31 @@ def test_backend_that_keeps_nothing_or_hides_nothing_is_refused(found, said):
         opened(Library(found))
 
 
+def test_of_several_backends_the_first_is_the_one_that_counts():
+    several = types.SimpleNamespace(
+        name="chain",
+        backends=[backend("keyring.backends.macOS", "Keyring"), backend("keyrings.alt.file", "PlaintextKeyring")],
+    )
+
+    assert opened(Library(several)).name == "Keyring"
+
+
+def test_backend_that_was_named_and_is_not_there_is_one_line():
+    library = Library()
+    library.get_keyring = lambda: (_ for _ in ()).throw(ModuleNotFoundError("no.such"))
+
+    with pytest.raises(CommandError, match=r"the keyring cannot be opened \(ModuleNotFoundError\); put that right, or"):
+        opened(library)
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (Errors.KeyringLocked("sk-hidden"), "the keyring is locked; unlock it, or name its"),
-        (Errors.KeyringError("sk-hidden"), r"the keyring cannot be \w+ \(KeyringError\), or name its"),
+        (Errors.KeyringLocked("sk-hidden"), "the keyring is locked; unlock it, or name the"),
+        (Errors.KeyringError("sk-hidden"), r"the keyring cannot be \w+ \(KeyringError\); put that right, or name the"),
         (OSError("sk-hidden"), r"the keyring cannot be \w+ \(OSError\)"),
         (RuntimeError("sk-hidden"), r"the keyring cannot be \w+ \(RuntimeError\)"),
+        (AttributeError("sk-hidden"), r"the keyring cannot be \w+ \(AttributeError\)"),
     ],
 )
 @pytest.mark.parametrize(
