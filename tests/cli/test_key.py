@@ -265,6 +265,20 @@ def test_no_file_of_the_home_has_a_secret(lockpin, home):
         assert not any(secret[3:].encode() in path.read_bytes() for path in files)
 
 
+def test_running_ledger_sees_what_a_command_has_changed_at_its_next_question(lockpin, ledger):
+    first, key = made(lockpin)
+
+    def asked(secret):
+        found = ledger.key(digest_of(secret)).result(10)
+        return found and (found.id, found.over)
+
+    assert asked(first) == (key, None)
+    second = lockpin("key", "rotate", key).stdout.strip()
+    assert (asked(first), asked(second)) == ((key, "rotated"), (key, None))
+    lockpin("key", "revoke", key)
+    assert (asked(first), asked(second)) == ((key, "revoked"), (key, "revoked"))
+
+
 def test_limit_of_a_key_is_a_budget_for_it_alone(lockpin, home):
     done = lockpin("key", "create", "--user", "ci", "--limit-usd", "20", "--limit-tokens", "5000", "--window", "day")
     _, other = made(lockpin)
