@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit
 from lockpin_core.windows import Window
+from scripts.crashtest_people import PEOPLE, payers, rules
 
 WAIT_S = 60
 LANES = 8
@@ -47,10 +49,14 @@ class Teller:
         self.lined: dict[str, Future[Any]] = {}
 
     def open(self, path: str, limits: dict[str, int]) -> dict[str, Any]:
-        """Open a ledger under limits in nanodollars: of each task, and of the machine in all."""
-        self.rules = Rules(
-            (Budget("all", "machine", _LIFETIME, Money(limits["all"]), enforce=True),),
-            Budget("task", "task", _LIFETIME, Money(limits["task"]), enforce=True, own=True),
+        """Open a ledger under limits in nanodollars: of people, or of each task and of the machine in all."""
+        self.rules = (
+            rules(limits)
+            if "user" in limits
+            else Rules(
+                (Budget("all", "machine", _LIFETIME, Money(limits["all"]), enforce=True),),
+                Budget("task", "task", _LIFETIME, Money(limits["task"]), enforce=True, own=True),
+            )
         )
         self.books = SqliteLedger(Path(path), clock=utc_now, new_id=new_id, fault=_tell_fault)
         self.books.define(self.rules, "crashtest").result(WAIT_S)
@@ -122,32 +128,56 @@ class Teller:
         plans = [
             (f"{name}-{n}", f"t{lots.randrange(tasks)}", lots.randint(1, 1000), lots.random()) for n in range(count)
         ]
-        with ThreadPoolExecutor(LANES) as lanes:
-            ends = list(lanes.map(lambda plan: self._play(*plan), plans))
-        charged: Counter[str] = Counter()
-        for task, _, nano in ends:
-            charged[task] += nano
-        return {"charged": charged, "ends": Counter(end for _, end, _ in ends)}
+        return self._play_all([(task, lot, _call(name, nano, task)) for name, task, nano, lot in plans])
 
-    def _play(self, name: str, task: str, nano: int, lot: float) -> tuple[str, str, int]:
-        """Run one call; give its task, how it ended and what it was charged."""
-        future = self.books.hold(_call(name, nano, task), self.rules)
+    def throng(self, name: str, count: int, seed: int) -> dict[str, Any]:
+        """Do the same with calls of people; give what each of them was charged."""
+        lots = random.Random(seed)
+        plans = [(n, lots.randrange(PEOPLE), lots.randint(1, 1000), lots.random()) for n in range(count)]
+        return self._play_all(
+            [
+                (person, lot, replace(_call(f"{name}-{n}", nano, ""), payers=payers(person)))
+                for n, person, nano, lot in plans
+            ]
+        )
+
+    def _play_all(self, plans: list[tuple[str | int, float, Call]]) -> dict[str, Any]:
+        """Run calls, each with who is charged and its lot."""
+        with ThreadPoolExecutor(LANES) as lanes:
+            ends = list(lanes.map(lambda plan: self._play(plan[2], plan[1]), plans))
+        charged: Counter[str | int] = Counter()
+        for (who, _, _), (_, nano) in zip(plans, ends, strict=True):
+            charged[who] += nano
+        return {"charged": charged, "ends": Counter(end for end, _ in ends)}
+
+    def _play(self, call: Call, lot: float) -> tuple[str, int]:
+        """Run one call; give how it ended and what it was charged.
+
+        "away": no turn to write came within the time that the ledger gives it; then nothing may have happened.
+        """
+        try:
+            return self._end(call, lot)
+        except LedgerUnavailable:
+            return "away", 0
+
+    def _end(self, call: Call, lot: float) -> tuple[str, int]:
+        future, name, nano = self.books.hold(call, self.rules), call.id, call.quote.most.nano
         if lot < 0.1:
             given_up = future.cancel()
             if not given_up:
                 future.result(WAIT_S)
             self.books.cancel(name)
-            return task, "cancelled", 0
+            return "cancelled", 0
         if not isinstance(future.result(WAIT_S), Held):
-            return task, "short", 0
+            return "short", 0
         if lot < 0.2:
             first = self.books.void(name, Void("not_sent")).result(WAIT_S).first
-            return task, "voided" if first else "resolved twice", 0
+            return "voided" if first else "resolved twice", 0
         cost = int(nano * lot)
         first = self.books.settle(name, _charge(cost)).result(WAIT_S).first
         if lot > 0.9 and self.books.settle(name, _charge(nano)).result(WAIT_S).first:
-            return task, "resolved twice", cost
-        return task, "charged" if first else "resolved twice", cost
+            return "resolved twice", cost
+        return "charged" if first else "resolved twice", cost
 
     def work(self, name: str) -> dict[str, Any]:
         """Hold and settle on several lanes until `rest`; give what each call came to."""

@@ -22,12 +22,13 @@ FIRST, LAST = -(2**63), 2**63 - 1
 _WHO, _MISSED_WHO, _HOLDS_WHO, _FACETS_WHO = (
     ", ".join(f'{of}"{name}"' for name in WHO_NAMES) for of in ("", "missed.", "h.", "f.")
 )
-# Whose tasks they are facets know, and the rows of a task are found by its index.
+# Whose tasks they are facets know, and the rows of a task are found by its index. A cross join goes from left to right:
+# few lines of the totals are of one facet and one time.
 _OF_TASKS = "{its} AND task IN (SELECT DISTINCT f.task FROM facets f WHERE {facets})"
 _WITHOUT_TASKS = ("task", "machine", "org")  # scopes of which rows are not found quicker so
 _TOTALS = f"""
 SELECT max(f.task), {_FACETS_WHO.partition(", ")[2]}, sum(t.spent_nano), sum(t.tokens)
-FROM facets f JOIN totals t ON t.facet = f.id
+FROM facets f CROSS JOIN totals t ON t.facet = f.id
 WHERE {{its}} AND t.slot >= ? AND t.slot < ? GROUP BY {_FACETS_WHO.partition(", ")[2]}"""
 _SPENDS = f"""
 SELECT {_WHO}, usd, tokens, held_at FROM rows

@@ -53,7 +53,7 @@ class InMemory(MemoryDesk):
 
     def __init__(self):
         super().__init__()
-        self.ledgers = [MemoryLedger(clock=self.clock)]
+        self.ledgers = [MemoryLedger(clock=self.clock, ticks=lambda: 0.0)]
         self.ledger = self.admin = self.ledgers[0]
 
     def look_after_all(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import crashtest_faults, crashtest_share, crashtest_stop, crashtest_wait
+from scripts import crashtest_faults, crashtest_people, crashtest_share, crashtest_stop, crashtest_wait
 
 SEED = 20261130
 SCRIPT = Path(__file__).parents[2] / "scripts" / "crashtest"
@@ -48,6 +48,13 @@ def test_processes_that_share_a_ledger_lose_nothing_and_count_nothing_twice(proc
     assert min(seen.ends[end] for end in ("charged", "voided", "cancelled", "short")) > 20
 
 
+def test_sixteen_processes_lose_nothing_on_any_account_of_fifty_people(tmp_path):
+    seen = crashtest_people.throngs(tmp_path, processes=16, calls=1600, seed=SEED)
+
+    assert seen.samples > 20
+    assert min(seen.ends[end] for end in ("charged", "voided", "cancelled", "short")) > 20
+
+
 def test_of_800_calls_by_four_processes_exactly_the_50_pass_that_fit(tmp_path):
     crashtest_share.fifty(tmp_path, runs=3)
 
@@ -84,4 +91,4 @@ def test_the_script_names_the_parts_that_there_are():
     done = crashtest("kil")
 
     assert done.returncode == 2
-    assert "there is no part kil; allowed are kill, wait, stop, share, fifty, faults" in done.stderr
+    assert "there is no part kil; allowed are kill, wait, stop, share, people, fifty, faults" in done.stderr
