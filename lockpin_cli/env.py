@@ -32,6 +32,8 @@ app = new_app()
 
 _NODE = "NODE_EXTRA_CA_CERTS"
 _PASSWORD = "task"
+KEY = "LOCKPIN_KEY"  # the variable with a user's own key, for `env` and `run`
+_PLACEHOLDER = "lp_KEY"
 _SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b"  # PowerShell takes all of these for the end of a text
 
 
@@ -59,7 +61,7 @@ def env(
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Print the variables that an agent needs to go through the proxy.
+    """Print the variables that an agent needs to go through the proxy; in team mode with the key of $LOCKPIN_KEY.
 
     On any fault it prints `false`, so that what follows `&&` does not start: also where no Lockpin answers on the port
     but something else, or one that books in another ledger. Where nothing answers it warns: the proxy may start later.
@@ -68,11 +70,12 @@ def env(
     """
     loaded = load_config(context, config)
     answer = refuse_other(port, loaded.ledger)
-    told = changes(port, task, os.environ)
+    told = changes(port, loaded, task, os.environ)
     write, unset = _WRITERS[shell]
     lines = [write(name, value) for name, value in told.values.items()]
     print("\n".join([*lines, *map(unset, told.gone)]))
-    for note in filter(None, (told.note(), _task_note(loaded, task), proxy_note(port, answer.health))):
+    notes = (told.note(), _key_note(loaded), _task_note(loaded, task), proxy_note(port, answer.health))
+    for note in filter(None, notes):
         say(note)
 
 
@@ -91,12 +94,13 @@ class Changes:
         return f"taken out of NO_PROXY, as it would go round the cap: {', '.join(self.taken)}"
 
 
-def changes(port: int, task: str | None, environment: Mapping[str, str]) -> Changes:
+def changes(port: int, config: Config, task: str | None, environment: Mapping[str, str]) -> Changes:
     """Say how an environment changes for an agent that goes through the proxy; the bundle of CAs is written.
 
     Raises LockpinError where there is no certificate of the proxy yet.
     """
-    address = proxy_url(port, task)
+    key = key_of(config, environment)
+    address = proxy_url(port, task) if key is None else proxy_url(port, task or config.task.default, key)
     node = environment.get(_NODE)
     files = trust(Path.home() / ".mitmproxy", stores(environment), Path(node) if node else None)
     bypass, taken = kept_bypass(environment, Providers.load(shipped_dir()))
@@ -105,15 +109,20 @@ def changes(port: int, task: str | None, environment: Mapping[str, str]) -> Chan
     return Changes({**variables(address, files), **bypass}, gone, taken)
 
 
-def proxy_url(port: int, task: str | None) -> str:
+def key_of(config: Config, environment: Mapping[str, str]) -> str | None:
+    """Give the key that goes into the proxy's address in team mode, or what stands for it; None in solo mode."""
+    return (environment.get(KEY) or _PLACEHOLDER) if config.mode == "team" else None
+
+
+def proxy_url(port: int, task: str | None, password: str = _PASSWORD) -> str:
     """Write the proxy's address with the task as its user name. Wrong use where the name is not allowed.
 
-    The password says nothing, but clients such as Python's own drop a user name that comes without one.
+    In solo mode the password says nothing, but clients such as Python's own drop a user name that comes without one.
     """
     if task is None:
         return f"http://127.0.0.1:{port}"
     user = quote(task_name(task, "--task"), safe="")
-    return f"http://{user}:{_PASSWORD}@127.0.0.1:{port}"
+    return f"http://{user}:{quote(password, safe='')}@127.0.0.1:{port}"
 
 
 def variables(address: str, files: Trust) -> dict[str, str]:
@@ -142,6 +151,16 @@ def proxy_note(port: int, found: Health) -> str | None:
         case Health.REFUSING:
             return f"the proxy at {where} refuses calls; {where}/lockpin/healthz says why"
     return None
+
+
+def _key_note(config: Config) -> str | None:
+    """Say where the key goes, and from which machines the address serves; None in solo mode, or where one is known."""
+    if config.mode == "solo" or os.environ.get(KEY):
+        return None
+    return (
+        f"put a key in the place of {_PLACEHOLDER}, or set {KEY} first (`lockpin key create --user NAME` makes one); "
+        "on another machine, put this one's name in the place of 127.0.0.1"
+    )
 
 
 def _task_note(config: Config, task: str | None) -> str | None:

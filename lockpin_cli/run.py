@@ -15,7 +15,7 @@ import typer
 
 from lockpin_cli import child, completion
 from lockpin_cli.changes import open_admin, task_name, whoami
-from lockpin_cli.env import changes
+from lockpin_cli.env import KEY, changes
 from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
 from lockpin_cli.keeper import proxy
 from lockpin_cli.listener import refuse_other_books
@@ -85,6 +85,8 @@ def _run(
     if is_there(loaded.ledger):
         refuse_empty(loaded.ledger)
     price_table(loaded)  # a mistake in it is one line here
+    if loaded.mode == "team" and not os.environ.get(KEY):
+        raise CommandError(f"mode: team needs a key; set {KEY} to yours (`lockpin key create --user NAME` makes one)")
     name = _name_of(task, limit, command[0], utc_now())
     if port is not None:
         refuse_other_books(port, loaded.ledger)  # before anything is changed
@@ -96,7 +98,7 @@ def _run(
         return proxy_start(at, file, named, Path(__file__).parent.parent, os.environ)
 
     with proxy(loaded.ledger, port, starter, -(-loaded.drain_ms // 1000)) as found:
-        told = changes(found, name, os.environ)
+        told = changes(found, loaded, name, os.environ)
         if (note := told.note()) is not None:
             say(note)
         environment = {key: value for key, value in {**os.environ, **told.values}.items() if key not in told.gone}

@@ -20,15 +20,18 @@ from lockpin_cli.inputs import load_config, price_table
 from lockpin_cli.options import ConfigOption, config_path, new_app
 from lockpin_core.config import option_names
 from lockpin_core.errors import CommandError, ConfigError
+from lockpin_core.names import shown
 
 app = new_app()
 
 _PREFIX = "lockpin_"  # of the proxy's options
+HOST = "127.0.0.1"
 _TRIED = 100  # ports after one that is in use
 
 # What the help shows of each flag: what it takes, and what holds without it. All others of `option_names` are for
 # features that are not in this version; they are read all the same, and answered.
 SHOWN = {
+    "mode": ("solo|team", "solo"),
     "daily_usd": ("USD", "25"),
     "ledger": ("sqlite:///PATH", "a file in the user's data folder"),
     "durability": ("full|normal", "full"),
@@ -71,7 +74,10 @@ class Start:
 @app.command(cls=UpCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def up(
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where to listen on 127.0.0.1.")] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Where to listen.")] = 8080,
+    listen_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="On which address; another than this machine's own for mode: team.")
+    ] = HOST,
     workers: Annotated[int, typer.Option(hidden=True)] = 1,
     config: ConfigOption = None,
 ) -> None:
@@ -85,8 +91,9 @@ def up(
         raise typer.BadParameter("more than one worker is not in this version", context, param_hint="--workers")
     flags = read_flags(context.args)
     _check(context, config, flags)
-    check_port(port)
-    start = proxy(port, config_path(context, config), flags, Path(__file__).parent.parent, os.environ)
+    check_port(port, host=listen_host)
+    file, root = config_path(context, config), Path(__file__).parent.parent
+    start = proxy(port, file, flags, root, os.environ, host=listen_host)
     sys.stdout.flush()
     os.execve(start.arguments[0], start.arguments, start.environment)
 
@@ -108,11 +115,15 @@ def read_flags(words: Sequence[str]) -> dict[str, str]:
     return flags
 
 
-def check_port(port: int, command: str = "lockpin up") -> None:
+def check_port(port: int, command: str = "lockpin up", *, host: str = HOST) -> None:
     """Raise CommandError with a port that is free for the command where this one cannot be listened on."""
-    fault = _bind(port)
+    fault = _bind(port, host)
     if fault is None:
         return
+    if fault.errno == errno.EADDRNOTAVAIL or isinstance(fault, socket.gaierror):
+        raise CommandError(
+            f"{shown(host, 80)} is no address of this machine; 127.0.0.1, or 0.0.0.0 for all, is allowed"
+        )
     free = free_port(port + 1 if port >= 1024 else 8080)
     what = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be listened on: {fault.strerror}"
     way = f"start with: {command} --port {free}" if free else "another one is allowed"
@@ -124,24 +135,26 @@ def free_port(first: int) -> int | None:
     return next((port for port in range(first, min(first + _TRIED, 65536)) if _bind(port) is None), None)
 
 
-def _bind(port: int) -> OSError | None:
-    with socket.socket() as listener:
+def _bind(port: int, host: str = HOST) -> OSError | None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the proxy does: what has ended is free
         try:
-            listener.bind(("127.0.0.1", port))
+            listener.bind((host, port))
         except OSError as error:
             return error
     return None
 
 
 def proxy(
-    port: int, config: Path | None, flags: Mapping[str, str], root: Path, environment: Mapping[str, str]
-) -> Start:
+    port: int, config: Path | None, flags: Mapping[str, str], root: Path, environment: Mapping[str, str], *,
+    host: str = HOST,
+) -> Start:  # fmt: skip
     """Say which process the proxy is. In a checkout its own packages come first, whatever is installed."""
     named = {} if config is None else {"config": str(config.absolute())}
     settings = [part for name, value in {**named, **flags}.items() for part in ("--set", f"{_PREFIX}{name}={value}")]
     # `-P`: the folder that the command is called in is no place to import from.
-    arguments = (sys.executable, "-P", "-m", "lockpin_addons.up", "--port", str(port), *settings)
+    where = ("--port", str(port), *(() if host == HOST else ("--host", host)))
+    arguments = (sys.executable, "-P", "-m", "lockpin_addons.up", *where, *settings)
     if not (root / "addons" / "lockpin_addons").is_dir():
         return Start(arguments, dict(environment))
     folders = [str(root), str(root / "addons"), *filter(None, [environment.get("PYTHONPATH")])]

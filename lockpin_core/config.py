@@ -5,6 +5,7 @@ A key whose feature is not built is an error and never ignored, unless its value
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
-_EMPTY = ("allow_hosts", "alerts", "fallbacks", "cheaper", "oidc")  # of features that are not built
+_EMPTY = ("alerts", "fallbacks", "cheaper", "oidc")  # of features that are not built
 _UNBUILT = (
     *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
     *("loop", "retry"),
@@ -131,6 +132,7 @@ class Config:
     provider_env: Mapping[str, str] = field(default_factory=dict)  # provider → variable with its real key
     refusal: str = "auto"
     allow_uncapped: tuple[str, ...] = ()  # globs of host and path
+    allow_hosts: tuple[str, ...] = ()  # team mode: what may be reached besides providers; empty: any public host
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)  # canonical host → where it goes
     fit: Fit = Fit()
     queue_wait_ms: int = 30_000  # 0: no waiting
@@ -236,7 +238,7 @@ def _options(options: Mapping[str, str]) -> dict[str, Text]:
 def _config(top: Section, file: Path | None, places: Places, included: Mapping[Path, str] | None) -> Config:
     _check_not_built(top)
     policies = read_policies(top.entries.get("include"), file, included)
-    mode = top.get("mode", built(one_of("solo", "team"), "solo"), "solo")
+    mode = top.get("mode", one_of("solo", "team"), "solo")
     usual_usd = DAILY_USD if mode == "solo" else None  # a team says its own limits
     timezone, usual = top.get("timezone", zone, "UTC"), places.data / "ledger.sqlite3"
     hold_for = top.section("hold_for", _SECTIONS["hold_for"])
@@ -255,6 +257,7 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
         provider_env=top.get("keys", read_keys, {}),
         refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
+        allow_hosts=_allow_hosts(top, mode),
         upstreams=top.get("upstreams", _upstreams, {}),
         fit=_fit(top.section("fit", _SECTIONS["fit"])),
         queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", duration_ms, 30_000),
@@ -344,6 +347,29 @@ def _ledger(usual: Path) -> Reader[Path]:
         return Path("/" + path[1].lstrip("/"))
 
     return read_path
+
+
+def _allow_hosts(top: Section, mode: str) -> tuple[str, ...]:
+    everywhere: tuple[str, ...] = ()
+    found = top.get("allow_hosts", listed(_host), everywhere)
+    if found and mode != "team":
+        raise top.entries["allow_hosts"].where.error("is for mode: team; solo mode tunnels to any host")
+    return found
+
+
+def _host(node: Node) -> str:
+    """Read a host, an address, or a glob of hosts, in its one form."""
+    import ipaddress
+
+    from lockpin_core.addresses import canonical_host
+
+    host = canonical_host(text(node))
+    is_address = False
+    with contextlib.suppress(ValueError):
+        is_address = bool(ipaddress.IPv6Address(host))
+    if not is_address and not re.fullmatch(r"[a-z0-9*_-]{1,63}(\.[a-z0-9*_-]{1,63})*", host):
+        raise wrong(node, "a host such as github.com or *.github.com, or an address, is allowed")
+    return host
 
 
 def _host_glob(node: Node) -> str:

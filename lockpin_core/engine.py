@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path
 from lockpin_core.admission import (
@@ -61,6 +62,7 @@ _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted 
 # Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
 _BEHIND = re.compile(r";|%3b|%3f|(?:key|token|secret)(?:=|%3d)", re.IGNORECASE)
 _KEY = re.compile(r"(?:sk|rk|pk|lp|gsk|xai|AIza|ya29|eyJ|hf|r8|nvapi|pplx)[-_.A-Za-z0-9]{16,}")
+_CODINGS = 3  # how often a key may be percent-encoded in a path and is still seen
 _UPGRADE_REQUIRED = 426
 _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
 
@@ -417,7 +419,12 @@ def _polled(route: Route, incoming: Incoming) -> Polled | None:
 
 def shown_path(path: str) -> str:
     """Give a path as a line and a row may show it: without what stands behind it, and without what looks like a key."""
-    return _shown(_KEY.sub("...", _BEHIND.split(path, maxsplit=1)[0]))
+    shown = plain = _BEHIND.split(path, maxsplit=1)[0]
+    for _ in range(_CODINGS):
+        if _KEY.search(plain):
+            return _shown(_KEY.sub("...", plain))
+        plain = unquote(plain)
+    return _shown(shown)
 
 
 def _shown(text: str) -> str:

@@ -18,12 +18,19 @@ STATUS = {
     "unknown_model": 400,
     "unpriced_tool": 400,
     "bad_request": 400,
+    "key_required": 401,
+    "key_unknown": 401,
+    "key_expired": 401,
+    "identity_conflict": 400,
     "uncapped_call": 403,
     "too_large": 413,
     "ledger_unavailable": 503,
+    "keys_unavailable": 503,
     "reserve_failed": 503,
     "handler_panic": 500,
 }
+# Of requests of which nobody knows who sends them; anybody can send any number of those.
+STRANGERS = frozenset({"key_required", "key_unknown", "key_expired", "identity_conflict", "keys_unavailable"})
 _NAMED = 5  # limits besides the first that a text names
 RETRY_S = 5  # where waiting can help and nothing says how long
 

@@ -22,11 +22,13 @@ from mitmproxy.proxy.mode_specs import RegularMode
 
 from lockpin_addons import guard, lean, mends, options, quiet
 from lockpin_addons.banner import Start, say, start_block
+from lockpin_addons.callers import Callers
 from lockpin_addons.door import Door
 from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
 from lockpin_addons.layers import Policy, Tunnels
+from lockpin_addons.real_keys import RealKeys
 from lockpin_addons.reload import LOOK_S, Reloader, Source, read_source
 from lockpin_addons.serve import LEDGER_AWAY, Health
 from lockpin_addons.tap import Tap
@@ -77,7 +79,7 @@ class Lockpin:
         if self.in_force is None or self.reloader is None:
             return
         try:
-            options.check(ctx.options, has_upstreams=bool(self.in_force.terms.config.upstreams))
+            options.check(ctx.options, self.in_force.terms.config)
             if CONFIG_OPTION in updated:
                 self.reloader.keep_file(ctx.options.lockpin_config)
             if any(name.startswith(options.PREFIX) for name in updated):
@@ -90,7 +92,8 @@ class Lockpin:
         assert self.in_force is not None and self.reloader is not None and self.drain is not None
         with guard.or_end_process():
             server = ctx.master.addons.get("proxyserver")
-            if any(address[0] not in options.LOOPBACK_HOSTS for address in server.listen_addrs()):
+            is_far = any(address[0] not in options.LOOPBACK_HOSTS for address in server.listen_addrs())
+            if is_far and options.is_near(ctx.options):
                 await server.servers.update([])
                 await server.setup_servers()
             standings = await self.drain.or_end(self.in_force.terms.engine.in_force(MACHINE))
@@ -166,7 +169,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     options.force(master.options)
     source = _source(master.options)
     config = source.config()
-    options.check(master.options, has_upstreams=bool(config.upstreams))
+    options.check(master.options, config)
     quiet.install()
     guard.install()
     providers = Providers.load(shipped_dir())
@@ -190,7 +193,7 @@ def _build(
         utc_now, utc_now(), lambda: sum(trip.admitted is not None for trip in trips.values()),
         is_capped=lambda: in_force.is_capped,
         say=lambda words: line.deliver([partial(say, words)]),
-        ledger=mark(config.ledger),
+        ledger=mark(config.ledger), mode=config.mode,
     )  # fmt: skip
     ledger = SqliteLedger(
         config.ledger, clock=utc_now, new_id=new_id, durability=config.durability, fault=health.ledger_fault,
@@ -205,8 +208,9 @@ def _build(
         in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
         named=master.options.lockpin_config,
     )  # fmt: skip
-    door = Door(providers)
-    gate = Gate(in_force, providers, health, new_id, trips, door)
+    door = Door(in_force, providers, ledger.key)
+    callers = Callers(ledger.key, RealKeys(in_force, os.environ))
+    gate = Gate(in_force, providers, health, new_id, trips, door, callers)
     tap = Tap(trips)
     _add(master, providers, door, gate, tap)
     addon.drain = Drain.install(master, gate, tap)
@@ -250,7 +254,7 @@ def _add(master: Master, providers: Providers, door: Door, gate: Gate, tap: Tap)
 
 
 def _checker(master: Master) -> Callable[[Config], None]:
-    return lambda config: options.check(master.options, has_upstreams=bool(config.upstreams))
+    return lambda config: options.check(master.options, config)
 
 
 def _taker_back(master: Master) -> Callable[[Mapping[str, str]], None]:

@@ -1,6 +1,6 @@
 """The door: who may connect, what a CONNECT says of its caller, and where a connection from here must not lead.
 
-Knows connections and addresses; knows no prices and decides about no call.
+Knows connections and addresses; knows no prices and decides about no call to a provider.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from lockpin_addons import guard, identity, mends
+from lockpin_addons.callers import Book, record_of
+from lockpin_addons.credentials import Presented
 from lockpin_addons.identity import Credentials
+from lockpin_addons.reach import is_listed, is_public, is_trusted
 from lockpin_addons.route import Listener
+from lockpin_addons.terms import InForce
+from lockpin_core.names import shown
 from lockpin_core.providers import Providers
+
+_CREDENTIALS_REQUIRED = 407
 
 
 def _deny_connect(_door: Door, flow: http.HTTPFlow) -> None:
@@ -36,13 +44,26 @@ def _ignore(_door: Door, _argument: object) -> None:
     """Nothing depends on this hook."""
 
 
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Why a host may not be reached through here."""
+
+    status: int
+    words: str
+
+    def reply(self) -> http.Response:
+        """Give the answer; where credentials are missing, clients that keep them back send them now."""
+        more = {"proxy-authenticate": 'Basic realm="lockpin"'} if self.status == _CREDENTIALS_REQUIRED else {}
+        return http.Response.make(self.status, f"lockpin: {self.words}\n", {"content-type": "text/plain", **more})
+
+
 class Door:
-    """Lets clients in and connections out."""
+    """Lets clients in and connections out. `book` finds keys."""
 
     name = "lockpin_door"
 
-    def __init__(self, providers: Providers) -> None:
-        self._providers = providers
+    def __init__(self, in_force: InForce, providers: Providers, book: Book) -> None:
+        self._in_force, self._providers, self._book = in_force, providers, book
         self._is_closing = False
         self._credentials: dict[str, Credentials] = {}  # by client connection: those of its CONNECT
         self._listener: tuple[list[object], Listener] | None = None
@@ -73,39 +94,97 @@ class Door:
         self.listener()
         self._is_closing = True
 
+    def is_direct(self, flow: http.HTTPFlow) -> bool:
+        """Say whether a request is for this proxy itself, though it goes by a name that nobody here knows.
+
+        In solo mode it is for whomever it names: a browser's page could name this machine as it likes.
+        """
+        return self._is_team and mends.is_direct(flow.request)
+
+    @property
+    def _is_team(self) -> bool:
+        return self._in_force.terms.config.mode == "team"
+
     @guard.sealed(_close_client)
     def client_connected(self, client: Client) -> None:
-        """Serve this machine alone: in solo mode whoever reaches the port could spend your budgets."""
+        """Serve this machine alone in solo mode: whoever reaches the port could spend your budgets."""
         if client.transport_protocol != "tcp":
             client.error = "lockpin: only TCP is served"  # a reverse proxy of mitmproxy's would speak HTTP/3 as well
             return
-        if not ipaddress.ip_address(client.peername[0].partition("%")[0]).is_loopback:
+        if not self._is_team and not _is_near(client):
             client.error = "lockpin: only this machine may use this proxy"
             return
         mends.widen(client)
 
     @guard.sealed(_deny_connect)
-    def http_connect(self, flow: http.HTTPFlow) -> None:
+    async def http_connect(self, flow: http.HTTPFlow) -> None:
         """Keep the CONNECT's credentials for the requests inside it; those of one that failed before are forgotten."""
-        self._credentials.pop(flow.client_conn.id, None)
+        client, host = flow.client_conn, flow.request.host
+        self._credentials.pop(client.id, None)
+        is_providers = self._providers.for_host(host) is not None
+        found: Credentials | None = None
         try:
             found = identity.proxy_credentials(flow.request.headers)
         except identity.IdentityError as error:
-            if self._providers.for_host(flow.request.host) is not None:
-                flow.response = http.Response.make(400, f"lockpin: {error}\n", {"content-type": "text/plain"})
+            if is_providers:
+                flow.response = Barred(400, str(error)).reply()
+                return
+        if not is_providers and (barred := await self.barred(client, host, flow.request.port, found)) is not None:
+            flow.response = barred.reply()
             return
         if found is not None:
-            self._credentials[flow.client_conn.id] = found
+            self._credentials[client.id] = found
+
+    async def barred(self, client: Client, host: str, port: int, said: Credentials | None) -> Barred | None:
+        """Say why a host that is no provider's may not be reached, in team mode; None: it may.
+
+        From another machine nobody without a key gets anywhere, or this would be an open proxy.
+        """
+        if not self._is_team:
+            return None
+        if not _is_near(client):
+            try:
+                await record_of(Presented(None if said is None else said.password), self._book)
+            except identity.IdentityError as error:
+                status = 503 if error.code == "keys_unavailable" else _CREDENTIALS_REQUIRED
+                return Barred(status, str(error))
+        allowed = self._in_force.terms.config.allow_hosts
+        if not is_listed(host, allowed):
+            return Barred(
+                403, f"{shown(host, 100)} is not in allow_hosts of lockpin.yaml, so it cannot be reached here"
+            )
+        if is_trusted(host, allowed):
+            return None
+        addresses = await _addresses(host, port)
+        if not all(map(is_public, addresses)):
+            what = f"{shown(host, 100)} leads to an address that is not public"
+            return Barred(403, f"{what}; list it by its whole name in allow_hosts of lockpin.yaml to allow that")
+        return None if addresses else Barred(502, f"there is no host {shown(host, 100)}")
 
     @guard.sealed(_refuse_connection)
     async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Refuse a name that leads back to this proxy: each turn would open one more connection, without end."""
+        """Refuse a name that leads back to this proxy: each turn would open one more connection, without end.
+
+        In team mode no name may lead into the proxy's own network, also where it has come to do so since it was asked
+        about; so the connection goes to the very address that was looked at.
+        """
         host, port = (data.server.address or ("", 0))[:2]
-        if port not in self.listener().ports or data.server.error:
+        is_ours, is_open = port in self.listener().ports, not self._is_team or self._is_free_to_lead(host, port)
+        if data.server.error or (is_open and not is_ours):
             return
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if any(_is_here(str(address[0])) for *_, address in found):
+        addresses = await _addresses(host, port)
+        if is_ours and any(map(_is_here, addresses)):
             data.server.error = "lockpin: this destination is the proxy itself"
+        elif not is_open and not (addresses and all(map(is_public, addresses))):
+            data.server.error = "lockpin: this destination is not public"
+        elif not is_open:
+            data.server.address = (addresses[0], port)
+
+    def _is_free_to_lead(self, host: str, port: int) -> bool:
+        """Say whether a host may lead anywhere: a provider's, where its calls go instead, one listed by its name."""
+        config = self._in_force.terms.config
+        is_upstream = any((one.host, one.port) == (host, port) for one in config.upstreams.values())
+        return is_upstream or self._providers.for_host(host) is not None or is_trusted(host, config.allow_hosts)
 
     @guard.sealed(_ignore)
     def client_disconnected(self, client: Client) -> None:
@@ -113,7 +192,24 @@ class Door:
         self._credentials.pop(client.id, None)
 
 
+async def _addresses(host: str, port: int) -> list[str]:
+    """Resolve a name; none: there is no such host."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [str(address[0]) for *_, address in found]
+
+
+def _is_near(client: Client) -> bool:
+    return _plain(client.peername[0]).is_loopback
+
+
 def _is_here(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    plain = getattr(found, "ipv4_mapped", None) or found
+    plain = _plain(address)
     return plain.is_loopback or plain.is_unspecified
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return getattr(found, "ipv4_mapped", None) or found

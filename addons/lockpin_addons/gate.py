@@ -15,9 +15,10 @@ from mitmproxy.connection import Client
 from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 
 from lockpin_addons import guard, identity, uploads
+from lockpin_addons.callers import Callers, charged
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.door import Door
-from lockpin_addons.notices import held_headers, warning_headers
+from lockpin_addons.notices import expiry_headers, held_headers, warning_headers
 from lockpin_addons.route import (
     Bound,
     Foreign,
@@ -25,6 +26,7 @@ from lockpin_addons.route import (
     Wrong,
     lower_headers,
     name_destination,
+    own,
     plain_path,
     query_of,
     redirect,
@@ -39,12 +41,13 @@ from lockpin_core.clock import NewId
 from lockpin_core.config import Config
 from lockpin_core.engine import Answered, Passed, is_free
 from lockpin_core.providers import Providers
-from lockpin_core.refusals import refusal
+from lockpin_core.refusals import STRANGERS, refusal
 from lockpin_core.settler import Admitted
 
 MAX_HEADERS_BYTES = 64 * 1024
 DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond
 UNREAD = "the body could not be read: "
+_UNAUTHORIZED, _CHALLENGE = 401, {"WWW-Authenticate": 'Bearer realm="lockpin"'}
 STOPPING = "this proxy is stopping; the call was not sent, and can be sent again when a proxy runs"
 
 
@@ -70,10 +73,11 @@ class Gate:
 
     def __init__(
         self, in_force: InForce, providers: Providers, health: Health, new_id: NewId, trips: dict[str, Trip],
-        door: Door,
+        door: Door, callers: Callers,
     ) -> None:  # fmt: skip
         self.in_force, self.providers, self.health = in_force, providers, health
-        self.new_id, self.trips, self.door = new_id, trips, door
+        self.new_id, self.trips = new_id, trips
+        self.door, self.callers = door, callers
         self.served: set[str] = set()  # client connections that have had a call with a hold
         self._is_stopping = False
 
@@ -102,15 +106,17 @@ class Gate:
             trip.call_off()
 
     @guard.sealed(_deny)
-    def requestheaders(self, flow: http.HTTPFlow) -> None:
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
         """Deny first; find out where the request goes, and let through at once what is nobody's."""
         flow.request.stream = False
         flow.response = guard.panic_reply()
         trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow)
         where = target(flow.request, flow.client_conn.sni, self.providers, self.door.listener())
+        if isinstance(where, Foreign) and self.door.is_direct(flow):
+            where = own(flow.request, self.providers)
         match where:
             case Foreign():
-                self._let_through(flow, trip)
+                await self._let_out(flow, trip)
             case Own():
                 self._answer_own(flow, trip, where.path)
             case Wrong():
@@ -119,25 +125,35 @@ class Gate:
                 self._answer_stopping(flow, trip, where)
             case Bound():
                 trip.bound, trip.denial = where, flow.response
-                self._begin(flow, trip, where)
+                await self._begin(flow, trip, where)
 
-    def _let_through(self, flow: http.HTTPFlow, trip: Trip) -> None:
+    async def _let_out(self, flow: http.HTTPFlow, trip: Trip) -> None:
+        """Let a request to nobody's host through, where the host may be reached."""
+        try:
+            said = identity.proxy_credentials(flow.request.headers)
+        except identity.IdentityError:
+            said = None
+        barred = await self.door.barred(flow.client_conn, flow.request.host, flow.request.port, said)
+        if barred is not None:
+            flow.metadata[guard.BODY_LIMIT] = (1 << 20, b"{}")
+            trip.kind, flow.response = Kind.OWN, barred.reply()
+            return
         _strip(flow)
         flow.request.stream = True
         trip.kind = Kind.PASSED
         flow.response = None
         guard.permit(flow, parts=0)
 
-    def _begin(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
+    async def _begin(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         """Bound a request's body; one that is a file for a free path needs no more, and streams through."""
         if not bound.provider.takes_upload(flow.request.method, plain_path(bound)):
             return self._limit_body(flow, trip, bound, is_upload=False)
         headers = lower_headers(flow.request.headers)
-        is_upload = uploads.can_stream(headers) and self._names_payers(flow, trip, bound, headers)
+        is_upload = uploads.can_stream(headers) and await self._names_payers(flow, trip, bound, headers)
         self._limit_body(flow, trip, bound, is_upload=is_upload)
         if not is_upload or trip.kind is not Kind.PENDING or not uploads.passes(headers):
             return None
-        self._address(flow, trip, bound)
+        self._address(flow, trip, trip.bound or bound)
         _, flow.metadata[guard.STREAM_LIMIT] = (
             flow.metadata.pop(guard.BODY_LIMIT),
             (uploads.MAX_MB << 20, self._too_large(flow, trip, bound, uploads.TOO_LARGE)),
@@ -148,10 +164,11 @@ class Gate:
         guard.permit(flow, parts=2)
         return None
 
-    def _names_payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> bool:
-        """Say whether headers of ours parse; where they do not, the request is refused like any other."""
+    async def _names_payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> bool:
+        """Say whether it is known who pays; where it is not, the request is refused like any other."""
         try:
-            self._payers(flow, bound, headers, trip.terms.config)
+            bound = await self._find_caller(flow, trip, bound)
+            self._payers(flow, trip, bound, headers)
         except identity.IdentityError:
             return False
         return True
@@ -164,7 +181,8 @@ class Gate:
     def _answer_wrong(self, flow: http.HTTPFlow, trip: Trip, wrong: Wrong) -> None:
         trip.bound = wrong.bound
         assert wrong.bound is not None
-        self._refuse(flow, trip, wrong.bound, "bad_request", wrong.words)
+        # Nobody has looked at who calls; strangers shall not be able to fill the ledger.
+        self._refuse(flow, trip, wrong.bound, "bad_request", wrong.words, write=trip.terms.config.mode == "solo")
 
     def _answer_stopping(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         self._refuse(flow, trip, bound, "reserve_failed", STOPPING)
@@ -222,10 +240,12 @@ class Gate:
         with self.in_force.deciding() as trip.terms:
             trip.asked = True
             try:
+                bound = await self._find_caller(flow, trip, bound)
+                headers = lower_headers(flow.request.headers)
                 body = await self._read(flow, headers, trip.terms.config)
-                payers = self._payers(flow, bound, headers, trip.terms.config)
+                payers = self._payers(flow, trip, bound, headers)
             except identity.IdentityError as error:
-                return self._refuse(flow, trip, bound, "bad_request", str(error))
+                return self._refuse(flow, trip, bound, error.code, str(error))
             except DecodeError as error:
                 code = "too_large" if error.too_large else "bad_request"
                 return self._refuse(flow, trip, bound, code, UNREAD + str(error))
@@ -259,20 +279,34 @@ class Gate:
             return await asyncio.to_thread(decode_bounded, raw, encoding, limit_bytes)
         return decode_bounded(raw, encoding, limit_bytes)
 
-    def _payers(self, flow: http.HTTPFlow, bound: Bound, headers: Mapping[str, str], config: Config) -> Payers:
-        user = None
+    async def _find_caller(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> Bound:
+        """In team mode find whose key the request has; give where it goes now. Raises IdentityError."""
+        if trip.terms.config.mode == "solo":
+            return bound
+        said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
+        trip.key, trip.bound = await self.callers.find(flow.request.headers, bound, said)
+        return trip.bound
+
+    def _payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> Payers:
+        user, task = None, trip.terms.config.task
         if isinstance(flow.client_conn.proxy_mode, RegularMode | UpstreamMode):  # to others nobody speaks as to a proxy
             found = None if _is_for_next(flow) else identity.proxy_credentials(headers)
             found = found or self.door.credentials(flow.client_conn)
             user = None if found is None else found.user
-        return identity.read_payers(
+        payers = identity.read_payers(
             flow.request.headers,
             headers,
             proxy_user=user,
             path_task=bound.base_task,
-            default_task=config.task.default,
-            from_session=config.task.from_session,
+            default_task=task.default,
+            from_session=task.from_session,
         )
+        return payers if trip.key is None else charged(payers, trip.key)
+
+    def _nobody(self, trip: Trip) -> Payers:
+        """Name nobody to charge, for the row of a request about which no more is known."""
+        default = trip.terms.config.task.default
+        return Payers(default, "") if trip.key is None else charged(Payers(default, identity.MACHINE), trip.key)
 
     def _incoming(
         self, flow: http.HTTPFlow, trip: Trip, bound: Bound, body: bytes, payers: Payers | None = None,
@@ -289,7 +323,7 @@ class Gate:
             headers=headers,
             body=body,
             upgrade="upgrade" in headers,
-            payers=payers or Payers(trip.terms.config.task.default, ""),
+            payers=payers or self._nobody(trip),
             client=identity.client_product(headers),
         )
 
@@ -325,13 +359,19 @@ class Gate:
         if smaller is not None and trip.admitted is admitted:
             trip.admitted = smaller
 
-    def _refuse(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str) -> None:
-        decision = trip.terms.engine.refuse(self._incoming(flow, trip, bound, b""), refusal(code, words))
-        self._answer(flow, trip, decision.reply)
+    def _refuse(
+        self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str, *, write: bool = True
+    ) -> None:
+        # Of one whose key stands where it must not nothing is kept that it may stand in.
+        headers: Mapping[str, str] | None = {} if code in STRANGERS else None
+        incoming = self._incoming(flow, trip, bound, b"", headers=headers)
+        decision = trip.terms.engine.refuse(incoming, refusal(code, words), write=write)
+        self._answer(flow, trip, decision.reply, _CHALLENGE if decision.reply.status == _UNAUTHORIZED else None)
 
     def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:
         trip.kind = Kind.OWN
-        flow.response = http.Response.make(reply.status, reply.body, {**reply.headers, **(warnings or {})})
+        told = {**reply.headers, **(warnings or {}), **expiry_headers(trip.key)}
+        flow.response = http.Response.make(reply.status, reply.body, told)
 
 
 def _is_for_next(flow: http.HTTPFlow) -> bool:

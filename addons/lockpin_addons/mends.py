@@ -2,7 +2,8 @@
 
 An interim reply (103 Early Hints) is not the reply: taken for it, the one that costs money would never be seen.
 Trailers are dropped: the core stops in the middle of a message that has them. A client that leaves is told of while a
-hook is at work, and a file is not read faster than it can be sent on.
+hook is at work, a file is not read faster than it can be sent on, and a request that is spoken to this proxy as to a
+server is known by that.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from mitmproxy import ctx, http
 from mitmproxy.connection import Client
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import HttpStream, _http1
-from mitmproxy.proxy.layers.http._events import RequestData, RequestProtocolError
+from mitmproxy.proxy.layers.http import HTTPMode, HttpStream, _http1
+from mitmproxy.proxy.layers.http._events import RequestData, RequestHeaders, RequestProtocolError
 from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.tunnel import TunnelLayer
 
@@ -33,6 +34,7 @@ _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?
 QUEUED = "lockpin.queued"  # bytes of a request that came while its stream waited for something
 QUEUE_BYTES = 1 << 20
 LOOK_S = 0.005
+_DIRECT = "lockpin_direct"
 
 _installed = False
 _swamped: dict[str, HttpStream] = {}  # by client connection: a stream for which enough is queued
@@ -54,6 +56,7 @@ def install(is_nobodys: Callable[[str], bool], leave: Callable[[http.HTTPFlow], 
     _ask_at_socks(is_nobodys)
     _tell_of_leaving(leave)
     _stop_reading()
+    _note_direct()
     _installed = True
 
 
@@ -73,6 +76,8 @@ def verify() -> None:
         raise GuardError("mitmproxy's HTTP core waits for hooks in another way than Lockpin knows")
     if "await self.drain_writers()" not in inspect.getsource(ConnectionHandler.handle_connection):
         raise GuardError("mitmproxy's core reads from clients in another way than Lockpin knows")
+    if "elif not self.flow.request.host:" not in inspect.getsource(HttpStream.state_wait_for_request_headers):
+        raise GuardError("mitmproxy's HTTP core finds a request's destination in another way than Lockpin knows")
     if "h11_event.headers" not in inspect.getsource(_http1.Http1Connection.read_body):
         raise GuardError("mitmproxy's HTTP/1 core reads trailers in another way than Lockpin knows")
 
@@ -157,6 +162,23 @@ def _stop_reading() -> None:
             _swamped.pop(self.client.id, None)
 
     ConnectionHandler.drain_writers = drain_writers  # type: ignore[method-assign]
+
+
+def _note_direct() -> None:
+    """Note which requests name no destination but their Host header: the core forgets that before any hook."""
+    original = HttpStream.state_wait_for_request_headers
+
+    def state_wait_for_request_headers(self: HttpStream, event: Any) -> Generator[Any, Any, None]:
+        if self.mode is HTTPMode.regular and isinstance(event, RequestHeaders) and not event.request.host:
+            vars(event.request)[_DIRECT] = True
+        yield from original(self, event)
+
+    HttpStream.state_wait_for_request_headers = state_wait_for_request_headers  # type: ignore[method-assign]
+
+
+def is_direct(request: http.Request) -> bool:
+    """Say whether a request was spoken to this proxy as to a server, by whatever name its client knows it."""
+    return _DIRECT in vars(request)
 
 
 def _drop_trailers() -> None:

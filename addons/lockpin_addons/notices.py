@@ -10,6 +10,7 @@ from decimal import Decimal
 from mitmproxy import http
 
 from lockpin_core.budgets import Standing
+from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.accounts import passed_steps
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import ZERO, Money
@@ -88,9 +89,15 @@ def _smallest_left(standings: Sequence[Standing]) -> Money | None:
     return max(min(known), ZERO) if known else None
 
 
+def expiry_headers(key: KeyRecord | None) -> dict[str, str]:
+    """Say until when the caller's key is good; nothing where that has no end, or there is no key."""
+    ends = None if key is None else key.ends()
+    return {} if ends is None else {"X-Lockpin-Key-Expires": stamp(ends)}
+
+
 def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
-    """Say which alert steps the task and other budgets have passed."""
-    headers: dict[str, str] = {}
+    """Say which alert steps the task and other budgets have passed, and how much the caller's key has left."""
+    headers = _key_headers(standings)
     lines = [line for line in map(_budget_line, standings) if line]
     if lines:
         headers["X-Lockpin-Budget"] = ", ".join(lines)
@@ -98,6 +105,17 @@ def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
         if standing.budget.own and (step := _step_passed(standing)) is not None:
             headers["X-Lockpin-Task-Warning"] = step
     return headers
+
+
+def _key_headers(standings: Sequence[Standing]) -> dict[str, str]:
+    """Say what is left under the key's own limit, the tightest where it has several, and when that starts anew."""
+    lefts = [(left, one) for one in standings if one.budget.scope == "key" and (left := one.remaining()) is not None]
+    if not lefts:
+        return {}
+    left, tightest = min(lefts, key=lambda pair: pair[0])
+    end = tightest.span.end
+    resets = {} if end is None else {"X-Lockpin-Key-Resets": stamp(end)}
+    return {"X-Lockpin-Key-Remaining-Usd": max(left, ZERO).exact(), **resets}
 
 
 def _budget_line(standing: Standing) -> str | None:

@@ -9,6 +9,7 @@ from mitmproxy.options import Options
 from mitmproxy.proxy import mode_specs
 
 from lockpin_addons.guard import GuardError
+from lockpin_core.config import Config
 
 OURS: Mapping[str, object] = {
     "rawtcp": False,  # else a first packet that is no HTTP verb makes a tunnel through intercepted TLS
@@ -45,16 +46,16 @@ def force(options: Options) -> None:
     options.update(**changes)
 
 
-def check(options: Options, *, has_upstreams: bool) -> None:
-    """Refuse what opens a way round the gate. Raises OptionError naming the option."""
+def check(options: Options, config: Config) -> None:
+    """Refuse what opens a way round the gate, or does not go with a configuration. Raises OptionError naming it."""
     for name, value in OURS.items():
         if name in options and getattr(options, name) != value:
             raise OptionError(f"option {name} must be {_shown(value)} with Lockpin")
     for name in _changed(options, REFUSED):
-        if name == "ssl_insecure" and has_upstreams:
+        if name == "ssl_insecure" and config.upstreams:
             continue
         raise OptionError(f"option {name} opens a way round the spend cap; Lockpin does not run with it")
-    _check_listening(options)
+    check_modes(options, is_team=config.mode == "team")
 
 
 def warnings(options: Options) -> list[str]:
@@ -78,22 +79,45 @@ def _changed(options: Options, patterns: tuple[str, ...]) -> Iterator[str]:
             yield name
 
 
-def _check_listening(options: Options) -> None:
+def check_modes(options: Options, *, is_team: bool) -> None:
+    """Refuse modes that are not metered, and listening where nobody may. Raises OptionError naming the mode."""
     for text in options.mode:
         mode = mode_specs.ProxyMode.parse(text)
-        if not isinstance(mode, ALLOWED_MODES):
-            raise OptionError(f'mode "{text}" is not allowed with Lockpin: {_MODES}')
-        if isinstance(mode, mode_specs.ReverseMode):
-            if mode.scheme not in ("http", "https"):
-                raise OptionError(f'mode "{text}" is not allowed with Lockpin: reverse needs a target of http or https')
-            # For https it would listen on UDP as well, for HTTP/3, which is not metered. mitmproxy has the same object.
-            mode.transport_protocol = mode_specs.TCP
-        host = mode.listen_host(options.listen_host)
-        if host not in LOOPBACK_HOSTS:
-            raise OptionError(
-                f'listening on "{host or "all addresses"}" is refused in solo mode: anybody who reaches the port '
-                "could spend your budgets; listen on 127.0.0.1"
-            )
+        _check_mode(mode, text)
+        if is_team:
+            _check_team_mode(mode, text)
+        else:
+            _check_solo_host(mode.listen_host(options.listen_host))
+
+
+def is_near(options: Options) -> bool:
+    """Say whether this machine alone is listened to."""
+    hosts = (mode_specs.ProxyMode.parse(text).listen_host(options.listen_host) for text in options.mode)
+    return all(host in LOOPBACK_HOSTS for host in hosts)
+
+
+def _check_mode(mode: mode_specs.ProxyMode, text: str) -> None:
+    if not isinstance(mode, ALLOWED_MODES):
+        raise OptionError(f'mode "{text}" is not allowed with Lockpin: {_MODES}')
+    if isinstance(mode, mode_specs.ReverseMode):
+        if mode.scheme not in ("http", "https"):
+            raise OptionError(f'mode "{text}" is not allowed with Lockpin: reverse needs a target of http or https')
+        # For https it would listen on UDP as well, for HTTP/3, which is not metered. mitmproxy has the same object.
+        mode.transport_protocol = mode_specs.TCP
+
+
+def _check_team_mode(mode: mode_specs.ProxyMode, text: str) -> None:
+    if not isinstance(mode, mode_specs.RegularMode):
+        words = "the others have no place for a key, and lead to hosts that nobody has looked at"
+        raise OptionError(f'mode "{text}" is not in this version with "mode: team", regular alone is: {words}')
+
+
+def _check_solo_host(host: str) -> None:
+    if host not in LOOPBACK_HOSTS:
+        raise OptionError(
+            f'listening on "{host or "all addresses"}" is refused in solo mode: anybody who reaches the port '
+            'could spend your budgets; listen on 127.0.0.1, or give out keys ("mode: team" in lockpin.yaml)'
+        )
 
 
 def _shown(value: object) -> str:

@@ -71,7 +71,7 @@ type Target = Foreign | Own | Bound | Wrong
 def target(request: http.Request, sni: str | None, providers: Providers, listener: Listener) -> Target:
     """Say where a request goes."""
     if listener.is_ours(request.host, request.port):
-        return _own(request, providers)
+        return own(request, providers)
     host = canonical_host(request.host)
     provider = providers.for_host(host)
     named = [canonical_host(name) for name in _named_hosts(request, sni)]
@@ -124,7 +124,8 @@ def override_fault(request: http.Request, bound: Bound) -> Wrong | None:
     return None
 
 
-def _own(request: http.Request, providers: Providers) -> Target:
+def own(request: http.Request, providers: Providers) -> Target:
+    """Say where a request to this proxy itself goes: a base URL leads on to its provider."""
     path, query = _split(request.path)
     if path.startswith("/lockpin/"):
         return Own(path)

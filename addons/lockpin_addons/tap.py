@@ -17,7 +17,7 @@ from mitmproxy.connection import Client
 from lockpin_addons import guard
 from lockpin_addons.banner import say
 from lockpin_addons.decode import ReplyDecoder
-from lockpin_addons.notices import put, settled_headers
+from lockpin_addons.notices import expiry_headers, put, settled_headers
 from lockpin_addons.overheard import PIECE_BYTES, Overheard
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.aside import Steps, beside_loop, here_or_in_turns
@@ -73,7 +73,7 @@ class Tap:
         response = flow.response
         if trip is None or response is None or trip.kind is Kind.OWN or guard.OWN_REPLY in flow.metadata:
             return
-        put(response.headers, trip.headers)
+        put(response.headers, trip.headers | expiry_headers(trip.key))
         if trip.kind is Kind.PASSED:
             response.stream = True
             if trip.polled is not None and response.status_code == 200:

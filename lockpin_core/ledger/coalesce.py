@@ -1,4 +1,7 @@
-"""Keeps a flood of refusals from being a flood of rows: past 100 a second and task they are one row with a number."""
+"""Keeps a flood of refusals from being a flood of rows: past 100 a second and task they are one row with a number.
+
+Of strangers, who cost whoever sends them nothing, it is past the first one a second.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from dataclasses import dataclass, replace
 
 from lockpin_core.call import Refusal
 from lockpin_core.ledger.protocol import CallNote
+from lockpin_core.refusals import STRANGERS
 
 ROWS_A_SECOND = 100
+STRANGERS_A_SECOND = 1  # of those of whom nobody knows who they are, of each code
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +25,11 @@ class Refused:
 
 
 class Coalescer:
-    """Counts the refusals of the running second by task; the surplus waits for the second's end."""
+    """Counts the refusals of the running second by task, or by code; the surplus waits for the second's end."""
 
     def __init__(self) -> None:
         self._second: int | None = None
-        self._rows: dict[str, int] = {}
+        self._rows: dict[tuple[bool, str], int] = {}
         self._surplus: dict[tuple[str, str], Refused] = {}
 
     @property
@@ -35,11 +40,12 @@ class Coalescer:
     def add(self, refused: Refused, second: int) -> list[Refused]:
         """Take one refusal in and give what is to be written now."""
         due = self.turn(second)
-        task = refused.note.payers.task
-        rows = self._rows[task] = self._rows.get(task, 0) + 1
-        if rows <= ROWS_A_SECOND:
+        key = task, code = refused.note.payers.task, refused.refusal.code
+        is_stranger = code in STRANGERS
+        counted = (is_stranger, code if is_stranger else task)
+        rows = self._rows[counted] = self._rows.get(counted, 0) + 1
+        if rows <= (STRANGERS_A_SECOND if is_stranger else ROWS_A_SECOND):
             return [*due, refused]
-        key = (task, refused.refusal.code)
         before = self._surplus.get(key)
         self._surplus[key] = refused if before is None else replace(before, count=before.count + 1)
         return due

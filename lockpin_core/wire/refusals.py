@@ -28,6 +28,7 @@ _GOOGLE_STATUS = {
 }
 # What Amazon calls an error of each status: its SDKs raise it by this name, and retry none but the last three.
 _AMAZON_ERROR = {
+    401: "AccessDeniedException",
     402: "ServiceQuotaExceededException",
     403: "AccessDeniedException",
     429: "ThrottlingException",

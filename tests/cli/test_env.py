@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from lockpin_cli.authority import AUTHORITY, BUNDLE, NODE_BUNDLE, Trust
-from lockpin_cli.env import kept_bypass, proxy_note, proxy_url, variables
+from lockpin_cli.env import kept_bypass, key_of, proxy_note, proxy_url, variables
 from lockpin_cli.listener import health
+from lockpin_core.config import Config
 from lockpin_core.ledger.place import mark
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
@@ -331,3 +333,28 @@ def test_only_node_adds_to_its_store_and_needs_no_bundle():
     names = variables("http://127.0.0.1:8080", Trust(Path("/ca"), Path("/bundle"), Path("/node")))
 
     assert [name for name, value in names.items() if value == "/node"] == ["NODE_EXTRA_CA_CERTS"]
+
+
+TEAM = Config(None, Path("unused"), mode="team")
+
+
+def test_in_team_mode_the_password_is_the_users_key_and_the_user_name_never_empty():
+    key = "lp_" + "a1" * 26
+
+    assert key_of(TEAM, {"LOCKPIN_KEY": key}) == key
+    assert key_of(TEAM, {}) == key_of(TEAM, {"LOCKPIN_KEY": ""}) == "lp_KEY"
+    assert key_of(replace(TEAM, mode="solo"), {"LOCKPIN_KEY": key}) is None
+    assert proxy_url(8080, "fix", key) == f"http://fix:{key}@127.0.0.1:8080"
+
+
+@pytest.mark.usefixtures("authority")
+def test_in_team_mode_the_address_has_the_key_of_the_environment_or_says_where_it_goes(lockpin, home):
+    home.config("mode: team\ntask: {default: shared}\n")
+    key = "lp_" + "a1" * 26
+
+    told, known = lockpin("env"), lockpin("env", "--task", "fix", LOCKPIN_KEY=key)
+
+    assert "HTTPS_PROXY=http://shared:lp_KEY@127.0.0.1:8080\n" in told.stdout
+    assert "put a key in the place of lp_KEY, or set LOCKPIN_KEY first" in told.stderr
+    assert f"HTTPS_PROXY=http://fix:{key}@127.0.0.1:8080\n" in known.stdout
+    assert "LOCKPIN_KEY" not in known.stderr

@@ -188,7 +188,8 @@ MISTAKES = [
     (["up", "--daily-usd", "1", "--daily-usd=2"], 2, "twice"),
     (["up", "--daily-usd", "-3"], 2, '"-3"'),
     (["up", "--queue-wait", "soon"], 2, "soon"),
-    (["up", "--mode", "team"], 2, "not in this version"),
+    (["up", "--mode", "herd"], 2, "solo or team is allowed"),
+    (["up", "--listen-host", "nowhere.invalid"], 1, "nowhere.invalid is no address of this machine"),
     (["up", "--config", "absent.yaml"], 1, "absent.yaml"),
 ]
 

@@ -22,6 +22,14 @@ def test_flags_become_the_proxys_options():
     )
 
 
+def test_another_address_is_handed_on():
+    start = proxy(8080, None, {"mode": "team"}, ROOT, {}, host="0.0.0.0")
+
+    assert start.arguments[3:] == (
+        "lockpin_addons.up", "--port", "8080", "--host", "0.0.0.0", "--set", "lockpin_mode=team"
+    )  # fmt: skip
+
+
 def test_config_file_is_handed_on_with_its_whole_path():
     start = proxy(8080, Path("a/lockpin.yaml"), {}, ROOT, {})
 
@@ -69,8 +77,14 @@ def test_help_lists_the_flags(lockpin):
 def test_help_leaves_out_what_is_not_in_this_version(lockpin):
     shown = set(re.findall(r"--[a-z0-9-]+", lockpin("up", "--help").stdout))
 
-    assert shown == {"--port", "--config", "--help", *("--" + name.replace("_", "-") for name in SHOWN)}
-    assert not shown & {"--mode", "--queue-wait", "--breaker-usd", "--loop-action", "--workers", "--retry-attempts"}
+    assert shown == {
+        "--port",
+        "--listen-host",
+        "--config",
+        "--help",
+        *("--" + name.replace("_", "-") for name in SHOWN),
+    }
+    assert not shown & {"--queue-wait", "--breaker-usd", "--loop-action", "--workers", "--retry-attempts"}
 
 
 def test_defaults_in_the_help_are_those_of_the_configuration():
@@ -89,7 +103,7 @@ def test_defaults_in_the_help_are_those_of_the_configuration():
 def test_every_flag_in_the_help_takes_another_value(name):
     other = {
         "sqlite:///PATH": "sqlite:///a/b", "full|normal": "normal", "ZONE": "Asia/Tokyo", "true|false": "false",
-        "NAME": "other", "USD": "4.5", "MB": "7", "TOKENS": "5000", "DURATION": "5s",
+        "NAME": "other", "solo|team": "team", "USD": "4.5", "MB": "7", "TOKENS": "5000", "DURATION": "5s",
     }  # fmt: skip
 
     found = load(None, options={name: other[SHOWN[name][0]]}, env={}, places=Places(*[Path("/nowhere")] * 3))

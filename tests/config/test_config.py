@@ -209,6 +209,34 @@ def test_daily_limit_is_a_budget_of_the_machine(parse):
     assert (own.window.kind, own.alert_at) == ("lifetime", ("0.75", "0.95"))
 
 
+def test_a_team_has_no_daily_limit_but_one_that_is_asked_for(parse):
+    assert parse("mode: team").all_budgets() == ()
+    assert parse("mode: team\ndaily_usd: 7").all_budgets() == parse("daily_usd: 7").all_budgets()
+    assert parse("", mode="team").daily_usd is None
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("[]", ()), ("", ()), ("[GitHub.com., '*.gitlab.com']", ("github.com", "*.gitlab.com")),
+        ("['10.0.0.1', '[FE80::0:1]']", ("10.0.0.1", "fe80::1")), ("[münchen.example]", ("xn--mnchen-3ya.example",)),
+    ],
+)  # fmt: skip
+def test_hosts_of_a_team_are_read_in_their_one_form(parse, text, hosts):
+    assert parse(f"mode: team\nallow_hosts: {text}").allow_hosts == hosts
+
+
+@pytest.mark.parametrize("host", ["https://a.b", "a.b:443", "a b", "a.b/c", "", "..", "a..b", "a_b!"])
+def test_what_is_no_host_is_an_error(refuse, host):
+    assert refuse(f"mode: team\nallow_hosts: ['{host}']").startswith("lockpin.yaml:2: allow_hosts[0]")
+
+
+def test_hosts_in_solo_mode_would_be_no_limit_and_are_an_error(refuse):
+    assert refuse("allow_hosts: [github.com]") == (
+        "lockpin.yaml:1: allow_hosts is for mode: team; solo mode tunnels to any host"
+    )
+
+
 def test_no_daily_limit_is_no_budget(parse):
     assert parse("daily_usd: null").all_budgets() == ()
 
@@ -330,7 +358,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
 @pytest.mark.parametrize(
     "line",
     [
-        "mode: team",
         "ledger: postgresql://db/lockpin",
         "subscription: free",
         "estimates: measured",
@@ -347,7 +374,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "loop: {repeats: 3}",
         "retry: {attempts: 3}",
         "retry: {base: 1s}",
-        "allow_hosts: [example.com]",
         "alerts: ['mailto://me']",
         "fallbacks: {a: [b]}",
         "fallbacks: fallbacks.json",

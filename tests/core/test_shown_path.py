@@ -8,6 +8,7 @@ from desks import Desk, config
 from lockpin_core.engine import Answered, shown_path
 
 SECRET = "sk-proj-Zq81mT0nSecretSecret"
+KEY = "lp_" + "a1" * 26
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,10 @@ SECRET = "sk-proj-Zq81mT0nSecretSecret"
         (f"/v1/key={SECRET}/chat", "/v1/"),
         (f"/v1/{SECRET}/chat/completions", "/v1/.../chat/completions"),
         ("/v1/AIzaSyA1234567890abcdefghijklmno/x", "/v1/.../x"),
+        (f"/v1/{KEY}/x", "/v1/.../x"),
+        (f"/v1/lp%5F{KEY[3:]}/x", "/v1/.../x"),
+        (f"/v1/lp%255f{KEY[3:]}/x", "/v1/.../x"),
+        ("/v1/caf%C3%A9/%2e%2e/x", "/v1/caf%C3%A9/%2e%2e/x"),  # as it was sent
     ],
 )
 def test_path_is_shown_without_what_may_be_a_key(path: str, shown: str):

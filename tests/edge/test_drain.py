@@ -22,9 +22,11 @@ import pytest
 import sdks
 import streams
 from lockpin_addons import guard
+from lockpin_addons.callers import Callers
 from lockpin_addons.door import Door
 from lockpin_addons.drain import SAME_S
 from lockpin_addons.gate import Gate
+from lockpin_addons.real_keys import RealKeys
 from lockpin_addons.serve import Health
 from lockpin_addons.terms import InForce, Terms
 from mitmproxy.master import Master
@@ -428,7 +430,9 @@ def new_gate() -> tuple[Gate, desks.Desk]:
     rules = Rules(desk.config.all_budgets(), desk.config.task_default())
     in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
     health = Health(lambda: desks.NOW, datetime.now(UTC), lambda: 0, is_capped=lambda: False, say=print)
-    return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}, Door(desks.PROVIDERS)), desk
+    door = Door(in_force, desks.PROVIDERS, desk.ledger.key)
+    callers = Callers(desk.ledger.key, RealKeys(in_force, {}))
+    return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}, door, callers), desk
 
 
 def test_a_call_that_waits_for_a_reload_when_the_end_begins_is_refused_and_a_free_one_does_not_wait():
@@ -443,7 +447,7 @@ def test_a_call_that_waits_for_a_reload_when_the_end_begins_is_refused_and_a_fre
         change = asyncio.create_task(gate.in_force.replace(gate.in_force.terms, agreed.wait))
         await asyncio.sleep(0)
         for flow in (call, free):
-            gate.requestheaders(flow)
+            await gate.requestheaders(flow)
         waiting = asyncio.create_task(gate.request(call))
         await asyncio.sleep(0)
 

@@ -537,12 +537,34 @@ def test_a_mode_that_would_be_open_is_refused(mode):
     told = Options(mode=[mode], listen_host="127.0.0.1")
 
     with pytest.raises(options.OptionError, match=re.escape(REFUSED[mode])):
-        options._check_listening(told)
+        options.check_modes(told, is_team=False)
 
 
 @pytest.mark.parametrize("mode", ALLOWED)
 def test_a_mode_that_is_metered_is_allowed(mode):
-    options._check_listening(Options(mode=[mode], listen_host="127.0.0.1"))
+    options.check_modes(Options(mode=[mode], listen_host="127.0.0.1"), is_team=False)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "192.0.2.1", "127.0.0.1"])
+def test_a_team_may_be_served_on_any_address(host):
+    options.check_modes(Options(mode=["regular"], listen_host=host), is_team=True)
+
+
+@pytest.mark.parametrize("mode", ["socks5", "reverse:https://api.openai.com", "upstream:http://proxy.test:3128"])
+def test_a_mode_without_a_place_for_a_key_is_not_for_a_team(mode):
+    with pytest.raises(options.OptionError, match='is not in this version with "mode: team", regular alone is'):
+        options.check_modes(Options(mode=[mode], listen_host="127.0.0.1"), is_team=True)
+
+
+@pytest.mark.parametrize(
+    ("modes", "host", "near"),
+    [
+        (["regular"], "127.0.0.1", True), (["regular", "socks5@localhost:1080"], "::1", True),
+        (["regular"], "0.0.0.0", False), (["regular", "regular@0.0.0.0:1"], "127.0.0.1", False),
+    ],
+)  # fmt: skip
+def test_what_is_listened_to_from_elsewhere_is_known(modes, host, near):
+    assert options.is_near(Options(mode=modes, listen_host=host)) == near
 
 
 def test_a_start_in_a_refused_mode_is_one_line(tmp_path):

@@ -4,9 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from lockpin_addons.notices import warning_headers
+from lockpin_addons.notices import expiry_headers, warning_headers
 
 from lockpin_core.budgets import Budget, Standing
+from lockpin_core.keys import KeyRecord
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
@@ -71,3 +72,38 @@ def test_a_tasks_own_budget_has_a_header_of_its_own():
     own = replace(DEV, name="task", scope="task", own=True, alert_at=("0.75", "0.95"), limit=Money.parse("10"))
 
     assert warning_headers([standing(own, "9.6")]) == {"X-Lockpin-Task-Warning": "95"}
+
+
+KEY = replace(DEV, name="ann's key", scope="key", limit=Money.parse("5"), alert_at=())
+
+
+@pytest.mark.parametrize(
+    ("spent", "held", "left"), [("1.25", "0", "3.75"), ("1.25", "0.5", "3.25"), ("5", "0", "0"), ("9", "0", "0")]
+)
+def test_what_a_key_has_left_under_its_own_limit_is_told(spent, held, left):
+    assert warning_headers([standing(DEV), standing(KEY, spent, held)]) == {
+        "X-Lockpin-Key-Remaining-Usd": left, "X-Lockpin-Key-Resets": "2026-10-22T00:00:00Z"
+    }  # fmt: skip
+
+
+def test_of_several_limits_of_a_key_the_tightest_is_told():
+    ever = replace(KEY, name="ever", window=Window("lifetime"), limit=Money.parse("2"))
+
+    assert warning_headers([standing(KEY), standing(ever, span=LIFETIME)]) == {"X-Lockpin-Key-Remaining-Usd": "2"}
+
+
+def test_a_key_without_a_limit_in_dollars_has_nothing_left_to_tell():
+    tokens = replace(KEY, limit=None, limit_tokens=1000)
+
+    assert warning_headers([standing(DEV), standing(tokens)]) == {}
+
+
+def test_until_when_a_key_is_good_is_told_whichever_end_comes_first():
+    made = KeyRecord(id="k-1", user="ann", created=DAY.start)
+    expires = replace(made, expires=datetime(2026, 12, 24, 1, 2, 3, tzinfo=UTC))
+
+    assert (expiry_headers(None), expiry_headers(made)) == ({}, {})
+    assert expiry_headers(expires) == {"X-Lockpin-Key-Expires": "2026-12-24T01:02:03Z"}
+    assert expiry_headers(replace(expires, secret_until=datetime(2026, 12, 1, tzinfo=UTC))) == {
+        "X-Lockpin-Key-Expires": "2026-12-01T00:00:00Z"
+    }

@@ -1,4 +1,7 @@
+import pytest
+
 from lockpin_core.ledger.coalesce import ROWS_A_SECOND, Coalescer, Refused
+from lockpin_core.refusals import STRANGERS
 from tests.ledger.desk import note, refusal
 
 
@@ -34,3 +37,21 @@ def test_tasks_and_codes_are_counted_apart():
         ("task_closed", 1),
     ]
     assert coalescer.flush() == []
+
+
+@pytest.mark.parametrize("code", sorted(STRANGERS))
+def test_of_strangers_the_first_of_a_second_is_written_whatever_task_they_name(code):
+    coalescer = Coalescer()
+
+    written = [len(coalescer.add(refused(f"r{n}", task=f"t{n % 3}", code=code), 7)) for n in range(10)]
+
+    assert written == [1] + [0] * 9
+    assert sorted(one.count for one in coalescer.turn(8)) == [3, 3, 3]
+
+
+def test_strangers_take_no_room_from_a_task_of_their_codes_name():
+    coalescer = Coalescer()
+    for n in range(5):
+        coalescer.add(refused(f"s{n}", code="key_unknown"), 7)
+
+    assert len(coalescer.add(refused("own", task="key_unknown"), 7)) == 1

@@ -54,13 +54,19 @@ def tunnel(proxy: Proxy, host: str, port: int, user: str | None = None) -> socke
     """Open a CONNECT through the proxy; give the socket inside it."""
     raw = socket.create_connection(("127.0.0.1", proxy.port), 10)
     raw.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    reply = b""
-    while not reply.endswith(b"\r\n\r\n"):
-        data = raw.recv(1)  # no more: a server that speaks first may already have
-        assert data, f"the CONNECT was closed: {reply!r}"
-        reply += data
+    reply = read_head(raw)
     assert b" 200 " in reply.split(b"\r\n")[0], reply
     return raw
+
+
+def read_head(raw: socket.socket) -> bytes:
+    """Read a reply's head and not a byte more: a server behind it that speaks first may already have."""
+    reply = b""
+    while not reply.endswith(b"\r\n\r\n"):
+        data = raw.recv(1)
+        assert data, f"the connection was closed: {reply!r}"
+        reply += data
+    return reply
 
 
 def tls(raw: socket.socket, proxy: Proxy, name: str, alpn: list[str] | None = None) -> ssl.SSLSocket:

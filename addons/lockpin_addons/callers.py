@@ -1,0 +1,84 @@
+"""Who calls, in team mode: from the one key that a request presents to whom its record names, or why nobody is charged.
+
+User, team, groups, ring, project and fixed tags come from the record alone; what a request says of itself may only add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from mitmproxy import http
+
+from lockpin_addons.credentials import Presented, presented, with_real_key
+from lockpin_addons.identity import Credentials, IdentityError
+from lockpin_addons.route import Bound
+from lockpin_core.call import Payers
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.keys import KeyRecord, digest_of, is_secret
+from lockpin_core.ledger.answers import answer_of
+
+type Book = Callable[[bytes], Future[KeyRecord | None]]  # by the digest of a secret
+type RealKeys = Callable[[str], Awaitable[str]]  # a provider's own key, by its name; raises IdentityError
+
+_WAYS = (
+    "give one as the password of the proxy's URL (http://TASK:KEY@HOST:PORT), as header X-Lockpin-Key, or, by a base "
+    "URL, in place of the provider's key"
+)
+
+
+class Callers:
+    """Finds who calls. `book` has the keys, `real_keys` what providers themselves take."""
+
+    def __init__(self, book: Book, real_keys: RealKeys) -> None:
+        self._book, self._real_keys = book, real_keys
+
+    async def find(
+        self, headers: http.Headers, bound: Bound, said: Sequence[Credentials | None]
+    ) -> tuple[KeyRecord, Bound]:
+        """Find whose key a request presents, and put the provider's own in its place where ours stands for that.
+
+        Gives where the call goes now. Raises IdentityError; then nothing was changed.
+        """
+        found = presented(headers, bound, said)
+        record = await record_of(found, self._book)
+        if not found.in_slot or found.secret is None:
+            return record, bound
+        real = await self._real_keys(bound.provider.name)
+        return record, with_real_key(headers, bound, found.secret, real)
+
+
+async def record_of(presented: Presented, book: Book) -> KeyRecord:
+    """Find the record of a request's key. Raises IdentityError where there is no key, or it is good no more."""
+    if presented.secret is None:
+        raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
+    record: KeyRecord | None = None
+    if is_secret(presented.secret):
+        try:
+            record = await answer_of(book(digest_of(presented.secret)))
+        except LedgerUnavailable as error:
+            words = f"the keys cannot be read: {error}; nobody knows who calls, so the call was not sent"
+            raise IdentityError(words, "keys_unavailable") from None
+    if record is None or record.over == "revoked":
+        raise IdentityError("this Lockpin key is not known here, or was revoked; ask for a new one", "key_unknown")
+    if record.over is not None:
+        what = "has expired" if record.over == "expired" else "has a new secret by now, and this one is over"
+        raise IdentityError(f"the Lockpin key {record.id} {what}; ask for a new one", "key_expired")
+    return record
+
+
+def charged(payers: Payers, record: KeyRecord) -> Payers:
+    """Put a key's record in the place of what a request says of itself. Raises IdentityError where that contradicts."""
+    if payers.project not in (None, record.project):
+        words = "header x-lockpin-project names another project than the key's; a project comes from the key alone"
+        raise IdentityError(f"{words}; leave the header out", "identity_conflict")
+    fixed = dict(record.tags)
+    for name, value in payers.tags:
+        if fixed.setdefault(name, value) != value:
+            words = f'header x-lockpin-tag gives the key\'s own tag "{name}" another value; leave it out'
+            raise IdentityError(words, "identity_conflict")
+    return replace(
+        payers, key=record.id, user=record.user, team=record.team, groups=record.groups, ring=record.ring,
+        project=record.project, tags=tuple(sorted(fixed.items())),
+    )  # fmt: skip

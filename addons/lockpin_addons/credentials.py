@@ -1,0 +1,179 @@
+"""Which Lockpin key a request presents, and where it stands: in proxy credentials, a header of ours, a provider's slot.
+
+A key of ours never leaves. In base-URL mode it may stand where the provider's own key would, and the real one takes its
+place; anywhere else where the provider could see it the call is refused by name. Pure: whose key it is, others say.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote, unquote
+
+from mitmproxy import http
+
+from lockpin_addons.identity import OWN_PREFIX, PROXY_HEADERS, Credentials, IdentityError, own_headers
+from lockpin_addons.route import Bound, plain_path, query_of
+from lockpin_core.keys import PREFIX
+from lockpin_core.wire.signatures import is_presigned
+
+KEY_HEADER = "x-lockpin-key"
+# Where providers take a key. Sources: their references of authentication, read 2026-11.
+SLOTS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cf-aig-authorization")
+QUERY_SLOT = "key"
+_TURNS = 3  # how often a text may be percent-encoded and is still looked through
+_NORMALISED = 1024  # characters of a text in which look-alikes are looked for
+
+# A whole secret wherever it stands, and one in letters of another case, which anybody could turn back.
+_SECRET = re.compile(rf"{PREFIX}[0-9a-z]{{52}}|(?<![0-9A-Za-z])(?i:{PREFIX}[0-9a-z]{{52}})(?![0-9A-Za-z])")
+_SLOT = re.compile(rf"(?:(?:bearer|token|key|apikey) +)?(?P<key>{PREFIX}[^\s,;]*)", re.IGNORECASE)
+_HOW = "give it as the password of the proxy's URL (http://TASK:KEY@HOST:PORT) or as header X-Lockpin-Key"
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """The one key that a request presents; `secret` None: none. `in_slot`: it stands for the provider's own."""
+
+    secret: str | None = field(repr=False)
+    in_slot: bool = False
+
+
+def presented(headers: http.Headers, bound: Bound, said: Sequence[Credentials | None]) -> Presented:
+    """Find the key of a request; `said` are proxy credentials, of its connection and its own.
+
+    Raises IdentityError where two keys differ, one stands where it must not, or a header of ours does not parse.
+    """
+    own = own_headers(headers)
+    told = [one for one in said if one is not None]
+    _check_names(own, told, bound)
+    in_slots = list(_in_slots(headers, bound))
+    _check_elsewhere(headers, bound)
+    secrets = {one.password for one in told if is_like_key(one.password)} | set(in_slots)
+    secrets |= {own[KEY_HEADER]} if KEY_HEADER in own else set()
+    if len(secrets) > 1:
+        raise IdentityError("the call presents two Lockpin keys that differ; one is allowed", "identity_conflict")
+    return Presented(next(iter(secrets), None), in_slot=bool(in_slots))
+
+
+def is_like_key(text: str) -> bool:
+    """Say whether a text is meant as a key of ours, whether or not there is such a one."""
+    return text.strip().lower().startswith(PREFIX)
+
+
+def holds_key(text: str) -> bool:
+    """Say whether a secret of ours stands in a text, also where it is percent-encoded."""
+    for _ in range(_TURNS):
+        if not text.isascii():
+            text = unicodedata.normalize("NFKC", text[:_NORMALISED]) + text[_NORMALISED:]
+        if PREFIX in text.lower() and _SECRET.search(text):
+            return True
+        if (plain := unquote(text)) == text:
+            return False
+        text = plain
+    return False
+
+
+def with_real_key(headers: http.Headers, bound: Bound, secret: str, real: str) -> Bound:
+    """Put a provider's own key where ours stands in its slots, and change nothing else; give where the call goes."""
+    ours, theirs = secret.encode(), real.encode()
+    headers.fields = tuple(
+        (name, value.replace(ours, theirs) if name.lower() in SLOTS and _slot_key(value) == secret else value)
+        for name, value in headers.fields
+    )
+    parts = [f"{QUERY_SLOT}={quote(real, safe='')}" if _query_key(part) == secret else part for part in _parts(bound)]
+    return replace(bound, path=f"{plain_path(bound)}?{'&'.join(parts)}") if parts else bound
+
+
+def _in_slots(headers: http.Headers, bound: Bound) -> Iterator[str]:
+    """Give each key of ours that stands in a provider's slot. Raises IdentityError where none may."""
+    names = [name.lower() for name, _ in headers.fields]
+    for name, value in headers.fields:
+        if (slot := name.lower()) not in SLOTS:
+            continue
+        key, shown = _slot_key(value), slot.decode()
+        if bound.by_base_url and value.strip().lower().startswith(b"aws4-"):
+            raise _signed()
+        if key is None:
+            continue
+        if not bound.by_base_url:
+            raise _misplaced(f"header {shown}, which goes to {bound.host}")
+        if names.count(slot) > 1:
+            raise IdentityError(f"header {shown} is there twice; once is allowed")
+        yield key
+    if bound.by_base_url and is_presigned(query_of(bound)):
+        raise _signed()
+    keys = [key for key in map(_query_key, _parts(bound)) if key is not None]
+    if keys and not bound.by_base_url:
+        raise _misplaced(f"the query, which goes to {bound.host}")
+    yield from keys
+
+
+def _check_names(own: Iterable[str], told: Iterable[Credentials], bound: Bound) -> None:
+    """Refuse a key where a name belongs: names are kept."""
+    if any(holds_key(one.user) or (is_like_key(one.user) and not is_like_key(one.password)) for one in told):
+        raise IdentityError("the user name of the proxy's URL is a Lockpin key; write http://TASK:KEY@HOST:PORT")
+    if bound.base_task is not None and holds_key(bound.base_task):
+        raise IdentityError(f"a Lockpin key stands in the path, where the task's name belongs; {_HOW}")
+
+
+def _check_elsewhere(headers: http.Headers, bound: Bound) -> None:
+    """Refuse a key in any other place that is kept, or that the provider would see."""
+    for name, value in headers.fields:
+        lower = name.lower()
+        if lower in PROXY_HEADERS or lower == KEY_HEADER.encode() or (lower in SLOTS and _slot_key(value) is not None):
+            continue
+        text = value.decode("utf-8", "surrogateescape")
+        if holds_key(name.decode("latin-1")) or holds_key(text) or holds_key(_decoded(text)):
+            shown = "a header's name" if holds_key(name.decode("latin-1")) else f"header {_plain(lower)}"
+            is_own = lower.startswith(OWN_PREFIX)
+            raise _misplaced(shown if is_own else f"{shown}, which goes to {bound.host}")
+    if holds_key(plain_path(bound)):
+        raise _misplaced(f"the path, which goes to {bound.host}")
+    others = [part for part in _parts(bound) if not (bound.by_base_url and _query_key(part) is not None)]
+    if any(map(holds_key, [*others, query_of(bound).partition("#")[2]])):
+        raise _misplaced(f"the query, which goes to {bound.host}")
+
+
+def _misplaced(where: str) -> IdentityError:
+    return IdentityError(f"a Lockpin key stands in {where}; {_HOW}", "identity_conflict")
+
+
+def _signed() -> IdentityError:
+    return IdentityError(
+        "an AWS signature covers the host, so a signed call cannot go by a base URL; go through the proxy, with "
+        "HTTPS_PROXY, or give the Lockpin key in place of an API key (Authorization: Bearer)"
+    )
+
+
+def _slot_key(value: bytes) -> str | None:
+    found = _SLOT.fullmatch(value.decode("utf-8", "surrogateescape").strip(" \t"))
+    return None if found is None else found["key"]
+
+
+def _query_key(part: str) -> str | None:
+    name, _, value = part.partition("=")
+    key = unquote(value)
+    return key if name == QUERY_SLOT and is_like_key(key) else None
+
+
+def _parts(bound: Bound) -> list[str]:
+    query = query_of(bound)
+    return query.removeprefix("?").split("&") if query.startswith("?") else []
+
+
+def _decoded(text: str) -> str:
+    """Give what basic credentials say; "" for any other text."""
+    scheme, _, encoded = text.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(encoded.strip()).decode("utf-8", "replace")
+    except ValueError:
+        return ""
+
+
+def _plain(name: bytes) -> str:
+    return "".join(char if "!" <= char <= "~" else "?" for char in name.decode("latin-1"))[:64]
