@@ -82,8 +82,8 @@ BUGS = (
     ),
     Bug(
         "hold on some accounts only", "ledger/accounts.py",
-        "for budget in (own, *applying))",
-        "for budget in (own, *applying[:1]))",
+        "        for budget in budgets\n        if budget.applies",
+        "        for budget in budgets[:2]\n        if budget.applies",
     ),
     Bug(
         "what just fits is refused", "budgets.py",
@@ -156,7 +156,7 @@ BUGS = (
     ),
     Bug(
         "a closed task goes on", "ledger/books.py",
-        "        if terms is not None and terms.closed:\n            return Closed(self.now, call.payers.task)\n        seats", "        seats",
+        "        if terms is not None and terms.closes(call.payers):\n            return Closed(self.now, call.payers.task)\n        seats", "        seats",
     ),
     Bug(
         "a deferred hold ends early", "ledger/books.py",
