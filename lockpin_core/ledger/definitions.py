@@ -64,6 +64,7 @@ class Definitions:
         self._connection, self._note_event = connection, note_event
         self._raw: list[Any] | None = None
         self._stored: dict[str, Stored] = {}
+        self._read: dict[str, tuple[Any, Stored]] = {}  # each as it was read last: of many, few change
         self._rules: Rules | None = None
 
     def read_anew(self) -> None:
@@ -71,10 +72,15 @@ class Definitions:
         raw = self._connection.execute(_READ).fetchall()
         if raw != self._raw:
             self._raw = raw
-            self._stored = {
-                row[0]: Stored(budget_of(row[0], json.loads(row[1])), row[1], row[2], row[3], row[4]) for row in raw
-            }
+            self._read = {row[0]: (row, self._understood(row)) for row in raw}
+            self._stored = {name: stored for name, (_, stored) in self._read.items()}
             self._rules = None
+
+    def _understood(self, row: Any) -> Stored:
+        known = self._read.get(row[0])
+        if known is not None and known[0] == row:
+            return known[1]
+        return Stored(budget_of(row[0], json.loads(row[1])), *row[1:])
 
     def forget(self) -> None:
         """Drop what is remembered, when a transaction did not happen."""

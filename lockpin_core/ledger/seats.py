@@ -5,7 +5,8 @@ Knows no balances: what a configuration has changed is given back, for accounts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from lockpin_core.budgets import Budget
@@ -25,6 +26,7 @@ class Seats:
         self.rules: Rules | None = None
         self.origin = ""
         self._definitions, self._spans = definitions, spans
+        self._parted: tuple[Rules, Mapping[str, Rules], Rules] | None = None
         self._known: dict[tuple[Payers, str, str], tuple[Rules, TaskTerms | None, tuple[Seat, ...], datetime]] = {}
 
     def forget(self) -> None:
@@ -56,7 +58,8 @@ class Seats:
         known = self._known.get(key)
         if known is not None and known[0] is rules and known[1] == terms and now < known[3]:
             return known[2]
-        seats = seats_of(*key, rules, own_budget(rules.task_default, terms), now, self._spans)
+        in_question = self._in_question(rules, call.payers)
+        seats = seats_of(*key, in_question, own_budget(rules.task_default, terms), now, self._spans)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         # Ledger time only grows, so that they are these until the first of their windows ends.
@@ -72,9 +75,16 @@ class Seats:
         self, payers: Payers, provider: str, model: str | None, rules: Rules, terms: TaskTerms | None, now: datetime
     ) -> tuple[Seat, ...]:
         """List the accounts of such a call, for a look at them."""
-        in_force = self.in_force(rules)
+        in_force = self._in_question(self.in_force(rules), payers)
         own = own_budget(in_force.task_default, terms)
         return seats_of(payers, provider, model, in_force, own, now, self._spans)
+
+    def _in_question(self, rules: Rules, payers: Payers) -> Rules:
+        """Leave out the budgets of other keys: there may be one for each, and one call is only of one."""
+        if self._parted is None or self._parted[0] is not rules:
+            self._parted = (rules, *_by_key(rules))
+        _, its_own, everybodys = self._parted
+        return its_own.get(payers.key or "", everybodys)
 
     def is_unlimited(self, call: Call, rules: Rules, terms: TaskTerms | None) -> bool:
         """Say whether no enforced limit applies to a call."""
@@ -85,6 +95,17 @@ class Seats:
             _is_limited(budget) and budget.applies(call.payers, provider=call.provider, model=call.model)
             for budget in budgets
         )
+
+
+def _by_key(rules: Rules) -> tuple[Mapping[str, Rules], Rules]:
+    """Give the budgets that count for each key that some name, and those that name none."""
+    everybodys = tuple(budget for budget in rules.budgets if not budget.keys)
+    its_own: dict[str, list[Budget]] = defaultdict(list)
+    for budget in rules.budgets:
+        for key in budget.keys:
+            its_own[key].append(budget)
+    found = {key: Rules((*everybodys, *budgets), rules.task_default) for key, budgets in its_own.items()}
+    return found, Rules(everybodys, rules.task_default)
 
 
 def _is_limited(budget: Budget) -> bool:

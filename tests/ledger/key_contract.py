@@ -174,6 +174,7 @@ class KeyContract:
         short = hold("c2", "k1")
         assert [(s.budget.name, s.subject, s.limit) for s in short.violations] == [("k1", "k1", money("0.5"))]
         assert isinstance(hold("c3", "k2"), Held)
+        assert isinstance(hold("c5", "k2"), Held)  # $0.60 by now, which no limit of its own stops
         rotate(desk, THIRD)
         assert isinstance(hold("c4", "k1"), Short)
         assert [b.budget.name for b in desk.admin.budgets() if b.source == "command"] == ["k1"]
