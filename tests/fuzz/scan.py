@@ -179,7 +179,7 @@ def is_within(asked: Asked, reading: Reading) -> bool:
         most.prompt_units | {Unit.CACHE_READ} | ({Unit.CACHE_AUDIO} if Unit.AUDIO_IN in most.prompt_units else set())
     )
     own = {None, asked.found.parsed.model, asked.call.model}
-    tiers = statable(asked.call.provider, tier_asked(told))
+    tiers = statable(asked.call.provider, tier_asked(told), asked.model.provider)
     return (
         sum(usage.get(unit, 0) for unit in PROMPT_UNITS) <= most.prompt
         and sum(usage.get(unit, 0) for unit in OUTPUT_UNITS) <= most.output

@@ -312,15 +312,16 @@ def tier_asked(told: Mapping) -> str | None:
     return said.get("type") if isinstance(said, Mapping) else said
 
 
-def statable(provider: str, asked: str | None) -> list[str | None]:
-    """List the service tiers that a reply may state where the request said this."""
+def statable(provider: str, asked: str | None, maker: str) -> list[str | None]:
+    """List the service tiers that a reply may state where the request said this; unsaid ones are the maker's."""
     if asked == "batch":
         return ["batch"]
     tree = pricebook.file_of(provider)
     names = tree.get("tier_names", {})
     plain = [None, "standard", *(word for word, name in names.items() if name == "standard")]
     word = "unsaid" if asked is None else names.get(asked.lower(), asked.lower())
-    return [*plain, *tree.get("unsaid_tiers", [])] if word == "unsaid" else [*plain, asked]
+    unsaid = pricebook.file_of(maker).get("unsaid_tiers", [])
+    return [*plain, *unsaid] if word == "unsaid" else [*plain, asked]
 
 
 def geos(asked: Asked) -> list[str | None]:
@@ -387,7 +388,7 @@ def reading_of(asked: Asked, most: Bill, chooser: Worst | Drawn) -> Reading:
         if asked.other is not None
     ]
     is_batch = asked.body.wire == "anthropic_batches"
-    tier = chooser.pick(statable(provider, "batch" if is_batch else tier_asked(told)))
+    tier = chooser.pick(statable(provider, "batch" if is_batch else tier_asked(told), asked.model.provider))
     speed = chooser.pick(["fast", "standard", None]) if told.get("speed") == "fast" else None
     geo = chooser.pick(geos(asked)[::-1])
     name = chooser.pick([None, asked.found.parsed.model])
