@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -186,6 +187,23 @@ def seat_of(budget: Budget, subject: str, now: datetime, spans: Spans) -> Seat:
     """Find the account of one budget and subject at an instant."""
     span = spans.at(budget.window, now)
     return Seat(account_id(budget, subject, span), budget, subject, span)
+
+
+class Parted:
+    """The budgets in force, so that those of other keys need not be looked at: there may be one for each key."""
+
+    def __init__(self, rules: Rules) -> None:
+        everybodys = tuple(budget for budget in rules.budgets if not budget.keys)
+        its_own: dict[str, list[Budget]] = defaultdict(list)
+        for budget in rules.budgets:
+            for key in budget.keys:
+                its_own[key].append(budget)
+        self.rules, self._everybodys = rules, Rules(everybodys, rules.task_default)
+        self._its_own = {k: Rules((*everybodys, *more), rules.task_default) for k, more in its_own.items()}
+
+    def of(self, payers: Payers) -> Rules:
+        """Give those that may count calls of these payers."""
+        return self._its_own.get(payers.key or "", self._everybodys)
 
 
 def seats_of(

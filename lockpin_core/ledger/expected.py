@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lockpin_core.budgets import Budget, account_id
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
-from lockpin_core.ledger.accounts import Seat, Spans, TaskTerms, own_budget, seats_of
+from lockpin_core.ledger.accounts import Parted, Seat, Spans, TaskTerms, own_budget, seats_of
 from lockpin_core.ledger.columns import payers_of
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.tally import Defined, Name, Task, shown
@@ -116,35 +116,38 @@ class Seating:
 
     def __init__(self, definitions: Mapping[str, Defined], tasks: Mapping[str, Task]) -> None:
         self._definitions, self._tasks = definitions, tasks
-        self._spans, self._rules = Spans(), self._in_force()
+        self._spans = Spans()
+        self._parted: Parted | None = None
+        self._is_old = True  # what is in force is to be read anew: of many changes in a row only after the last
         self._known: dict[Who, _Shape] = {}  # by all but the task
 
     def forget(self) -> None:
-        """Read anew what is in force."""
+        """Read anew what is in force, when it is asked for."""
         self._known.clear()
-        self._rules = self._in_force()
+        self._is_old = True
 
     def accounts(self, who: Who, at: int) -> tuple[str, ...]:
         """List the accounts that a hold of that instant must be on; instants only grow."""
-        rules, task = self._rules, who[0]
-        if rules is None:
+        parted, task = self._in_force(), who[0]
+        if parted is None:
             return ()
         shape = self._known.get(who[1:])
         if shape is None or at >= shape.ends:
-            shape = self._shape(rules, who, at)
+            shape = self._shape(parted, who, at)
         others = [before if after is None else f"{before}{task}{after}" for before, after in shape.others]
         known = self._tasks.get(task)
         if (None if known is None else known.terms.user) != (who[_USER] or None):
             return tuple(others)
         if known is not None and _has_limit(known.terms):
-            own = own_budget(rules.task_default, known.terms)
+            own = own_budget(parted.rules.task_default, known.terms)
             return (account_id(own, task, self._spans.at(own.window, instant(at))), *others)
         return (f"{shape.own[0]}{task}{shape.own[1]}", *others)
 
-    def _shape(self, rules: Rules, who: Who, at: int) -> _Shape:
+    def _shape(self, parted: Parted, who: Who, at: int) -> _Shape:
         _, *payers, provider, model = who
-        own = replace(rules.task_default, users=(payers[_USER - 1],) if payers[_USER - 1] else ())
-        seats = seats_of(payers_of(_ANY, *payers), provider, model, rules, own, instant(at), self._spans)
+        own = replace(parted.rules.task_default, users=(payers[_USER - 1],) if payers[_USER - 1] else ())
+        found = payers_of(_ANY, *payers)
+        seats = seats_of(found, provider, model, parted.of(found), own, instant(at), self._spans)
         parts = [seat.account.partition(_ANY) for seat in seats]
         split = [(before, after if found else None) for before, found, after in parts]
         ends = min((micros(seat.span.end) for seat in seats if seat.span.end is not None), default=_NEVER)
@@ -166,16 +169,22 @@ class Seating:
         return min(rows, default=None)
 
     def _seats(self, payers: Payers, provider: str, model: str, at: int) -> tuple[Seat, ...]:
-        if self._rules is None:
+        parted = self._in_force()
+        if parted is None:
             return ()
         known = self._tasks.get(payers.task)
-        own = own_budget(self._rules.task_default, None if known is None else known.terms)
-        return seats_of(payers, provider, model, self._rules, own, instant(at), self._spans)
+        own = own_budget(parted.rules.task_default, None if known is None else known.terms)
+        return seats_of(payers, provider, model, parted.of(payers), own, instant(at), self._spans)
 
-    def _in_force(self) -> Rules | None:
+    def _in_force(self) -> Parted | None:
+        if self._is_old:
+            self._parted, self._is_old = self._read(), False
+        return self._parted
+
+    def _read(self) -> Parted | None:
         here = [defined.budget for _, defined in sorted(self._definitions.items()) if defined.removed_at is None]
         own: Budget | None = next((budget for budget in here if budget.own), None)
-        return None if own is None else Rules(tuple(budget for budget in here if not budget.own), own)
+        return None if own is None else Parted(Rules(tuple(budget for budget in here if not budget.own), own))
 
 
 def not_its(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:

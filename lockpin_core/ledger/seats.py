@@ -5,13 +5,12 @@ Knows no balances: what a configuration has changed is given back, for accounts 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Call, Payers
-from lockpin_core.ledger.accounts import Seat, Spans, TaskTerms, own_budget, seats_of
+from lockpin_core.ledger.accounts import Parted, Seat, Spans, TaskTerms, own_budget, seats_of
 from lockpin_core.ledger.definitions import Change, Definitions
 from lockpin_core.ledger.protocol import Rules
 
@@ -26,7 +25,7 @@ class Seats:
         self.rules: Rules | None = None
         self.origin = ""
         self._definitions, self._spans = definitions, spans
-        self._parted: tuple[Rules, Mapping[str, Rules], Rules] | None = None
+        self._parted: Parted | None = None
         self._known: dict[tuple[Payers, str, str], tuple[Rules, TaskTerms | None, tuple[Seat, ...], datetime]] = {}
 
     def forget(self) -> None:
@@ -80,11 +79,9 @@ class Seats:
         return seats_of(payers, provider, model, in_force, own, now, self._spans)
 
     def _in_question(self, rules: Rules, payers: Payers) -> Rules:
-        """Leave out the budgets of other keys: there may be one for each, and one call is only of one."""
-        if self._parted is None or self._parted[0] is not rules:
-            self._parted = (rules, *_by_key(rules))
-        _, its_own, everybodys = self._parted
-        return its_own.get(payers.key or "", everybodys)
+        if self._parted is None or self._parted.rules is not rules:
+            self._parted = Parted(rules)
+        return self._parted.of(payers)
 
     def is_unlimited(self, call: Call, rules: Rules, terms: TaskTerms | None) -> bool:
         """Say whether no enforced limit applies to a call."""
@@ -95,17 +92,6 @@ class Seats:
             _is_limited(budget) and budget.applies(call.payers, provider=call.provider, model=call.model)
             for budget in budgets
         )
-
-
-def _by_key(rules: Rules) -> tuple[Mapping[str, Rules], Rules]:
-    """Give the budgets that count for each key that some name, and those that name none."""
-    everybodys = tuple(budget for budget in rules.budgets if not budget.keys)
-    its_own: dict[str, list[Budget]] = defaultdict(list)
-    for budget in rules.budgets:
-        for key in budget.keys:
-            its_own[key].append(budget)
-    found = {key: Rules((*everybodys, *budgets), rules.task_default) for key, budgets in its_own.items()}
-    return found, Rules(everybodys, rules.task_default)
 
 
 def _is_limited(budget: Budget) -> bool:
