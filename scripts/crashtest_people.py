@@ -22,7 +22,7 @@ from scripts.crashtest_books import Broken, Tally, check, need, reading, spent_o
 from scripts.crashtest_share import Sampler, Shared
 from scripts.crashtest_tellers import tellers
 
-PEOPLE, TEAMS, ROUNDS = 50, 8, 4
+PEOPLE, TEAMS, ROUNDS = 50, 8, 5
 LATE = "late"  # comes into force while they call
 _LIFETIME, _GROUPS = Window("lifetime"), ("east", "west", "night")
 

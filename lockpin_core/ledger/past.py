@@ -13,6 +13,7 @@ from lockpin_core.clock import micros
 from lockpin_core.ledger import whose
 from lockpin_core.ledger.accounts import Balance, Seat
 from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.schema import ENDS
 from lockpin_core.ledger.shares import called
 from lockpin_core.ledger.totals import SLOT_US
 from lockpin_core.ledger.whose import WHO_NAMES, is_of
@@ -22,29 +23,29 @@ FIRST, LAST = -(2**63), 2**63 - 1
 _WHO, _MISSED_WHO, _HOLDS_WHO, _FACETS_WHO = (
     ", ".join(f'{of}"{name}"' for name in WHO_NAMES) for of in ("", "missed.", "h.", "f.")
 )
-# Whose tasks they are facets know, and the rows of a task are found by its index. A cross join goes from left to right:
-# few lines of the totals are of one facet and one time.
+# Of some scopes the facets know which tasks their subjects have called for, and the rows of a task have an index.
 _OF_TASKS = "{its} AND task IN (SELECT DISTINCT f.task FROM facets f WHERE {facets})"
-_WITHOUT_TASKS = ("task", "machine", "org")  # scopes of which rows are not found quicker so
+_BY_TASKS = ("key", "team", "group", "ring", "project", "tag")
+# A cross join goes from left to right: few lines of the totals are of one facet and one time, and few holds are open.
 _TOTALS = f"""
 SELECT max(f.task), {_FACETS_WHO.partition(", ")[2]}, sum(t.spent_nano), sum(t.tokens)
 FROM facets f CROSS JOIN totals t ON t.facet = f.id
 WHERE {{its}} AND t.slot >= ? AND t.slot < ? GROUP BY {_FACETS_WHO.partition(", ")[2]}"""
 _SPENDS = f"""
 SELECT {_WHO}, usd, tokens, held_at FROM rows
-WHERE {{its}} AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
+WHERE {{its}} AND {ENDS} AND kind IN ('charge', 'correction') AND at >= ? AND held_at >= ? AND held_at < ?"""
 # What was not counted: calls that ended since a row, and what was corrected of just those.
 _MISSED = f"""
 WITH missed AS (
   SELECT call, {_WHO}, usd, tokens, held_at FROM rows
-  WHERE {{its}} AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
+  WHERE {{its}} AND {ENDS} AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
     AND +id > ? AND instr(accounts, ?) = 0)
 SELECT {_WHO}, usd, tokens, held_at FROM missed
 UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, missed.held_at
 FROM missed CROSS JOIN rows c ON c.call = missed.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
 WHERE c.kind = 'correction' AND instr(c.accounts, ?) = 0"""
 _OPEN = f"""
-SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o JOIN rows h
+SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o CROSS JOIN rows h
 ON h.call = o.call AND h.kind = 'hold' WHERE {{its}} AND o.at >= ? AND o.at < ? ORDER BY o.call"""
 
 type Spend = tuple[int, int, int]  # nanodollars, tokens, instant of the hold
@@ -106,7 +107,7 @@ class Past:
 
     def _spends(self, template: str, seat: Seat, held: tuple[int, int], *more: object) -> list[Spend]:
         its, values = whose.condition(seat.budget.scope), [_value(seat)]
-        if seat.budget.scope not in _WITHOUT_TASKS:
+        if seat.budget.scope in _BY_TASKS:
             its = _OF_TASKS.format(its=its, facets=whose.condition(seat.budget.scope, "f."))
             values *= 2
         sql = template.format(its=its)

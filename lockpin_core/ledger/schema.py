@@ -174,10 +174,12 @@ INDEXES_2 = (
     "CREATE INDEX open_holds_expiry ON open_holds (expires_at) WHERE expires_at IS NOT NULL",
     "CREATE INDEX facets_machine ON facets (machine)",
 )
+ENDS = "kind IN ('charge', 'void', 'correction')"  # the index is found by these words
 INDEXES_4 = (
     'CREATE INDEX key_digests_key ON key_digests ("key")',
     *(f'CREATE INDEX facets_{name} ON facets ("{name}")' for name in ("key", "user", "team", "ring", "project")),
     "CREATE INDEX accounts_subject ON accounts (scope, subject)",
+    f'CREATE INDEX rows_user ON rows ("user", at) WHERE "user" IS NOT NULL AND {ENDS}',
 )
 
 STATEMENTS = (
