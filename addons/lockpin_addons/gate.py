@@ -16,6 +16,7 @@ from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 
 from lockpin_addons import guard, identity, uploads
 from lockpin_addons.callers import Callers, charged
+from lockpin_addons.credentials import holds_key
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.door import Door
 from lockpin_addons.notices import expiry_headers, held_headers, warning_headers
@@ -45,6 +46,7 @@ from lockpin_core.refusals import STRANGERS, refusal
 from lockpin_core.settler import Admitted
 
 MAX_HEADERS_BYTES = 64 * 1024
+STRANGERS_BYTES = 64 * 1024  # of the body of a request of which nobody knows who sends it
 DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond
 UNREAD = "the body could not be read: "
 _UNAUTHORIZED, _CHALLENGE = 401, {"WWW-Authenticate": 'Bearer realm="lockpin"'}
@@ -145,15 +147,21 @@ class Gate:
         guard.permit(flow, parts=0)
 
     async def _begin(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
-        """Bound a request's body; one that is a file for a free path needs no more, and streams through."""
+        """Find out who calls, and bound the body; one that is a file for a free path needs no more, and streams."""
+        try:
+            bound = await self._find_caller(flow, trip, bound)
+        except identity.IdentityError as error:
+            self._refuse(flow, trip, bound, error.code, str(error))
+            flow.metadata[guard.BODY_LIMIT] = (STRANGERS_BYTES, None)
+            return None
         if not bound.provider.takes_upload(flow.request.method, plain_path(bound)):
             return self._limit_body(flow, trip, bound, is_upload=False)
         headers = lower_headers(flow.request.headers)
-        is_upload = uploads.can_stream(headers) and await self._names_payers(flow, trip, bound, headers)
+        is_upload = uploads.can_stream(headers) and self._names_payers(flow, trip, bound, headers)
         self._limit_body(flow, trip, bound, is_upload=is_upload)
         if not is_upload or trip.kind is not Kind.PENDING or not uploads.passes(headers):
             return None
-        self._address(flow, trip, trip.bound or bound)
+        self._address(flow, trip, bound)
         _, flow.metadata[guard.STREAM_LIMIT] = (
             flow.metadata.pop(guard.BODY_LIMIT),
             (uploads.MAX_MB << 20, self._too_large(flow, trip, bound, uploads.TOO_LARGE)),
@@ -164,10 +172,9 @@ class Gate:
         guard.permit(flow, parts=2)
         return None
 
-    async def _names_payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> bool:
-        """Say whether it is known who pays; where it is not, the request is refused like any other."""
+    def _names_payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> bool:
+        """Say whether headers of ours parse; where they do not, the request is refused like any other."""
         try:
-            bound = await self._find_caller(flow, trip, bound)
             self._payers(flow, trip, bound, headers)
         except identity.IdentityError:
             return False
@@ -181,8 +188,7 @@ class Gate:
     def _answer_wrong(self, flow: http.HTTPFlow, trip: Trip, wrong: Wrong) -> None:
         trip.bound = wrong.bound
         assert wrong.bound is not None
-        # Nobody has looked at who calls; strangers shall not be able to fill the ledger.
-        self._refuse(flow, trip, wrong.bound, "bad_request", wrong.words, write=trip.terms.config.mode == "solo")
+        self._refuse(flow, trip, wrong.bound, "bad_request", wrong.words)
 
     def _answer_stopping(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         self._refuse(flow, trip, bound, "reserve_failed", STOPPING)
@@ -240,8 +246,6 @@ class Gate:
         with self.in_force.deciding() as trip.terms:
             trip.asked = True
             try:
-                bound = await self._find_caller(flow, trip, bound)
-                headers = lower_headers(flow.request.headers)
                 body = await self._read(flow, headers, trip.terms.config)
                 payers = self._payers(flow, trip, bound, headers)
             except identity.IdentityError as error:
@@ -324,7 +328,7 @@ class Gate:
             body=body,
             upgrade="upgrade" in headers,
             payers=payers or self._nobody(trip),
-            client=identity.client_product(headers),
+            client="" if holds_key(product := identity.client_product(headers)) else product,
         )
 
     def _prepare(
@@ -359,9 +363,9 @@ class Gate:
         if smaller is not None and trip.admitted is admitted:
             trip.admitted = smaller
 
-    def _refuse(
-        self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str, *, write: bool = True
-    ) -> None:
+    def _refuse(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str) -> None:
+        # What strangers may send in any number is not written down, or so that it cannot fill the ledger.
+        write = code in STRANGERS or trip.key is not None or trip.terms.config.mode == "solo"
         # Of one whose key stands where it must not nothing is kept that it may stand in.
         headers: Mapping[str, str] | None = {} if code in STRANGERS else None
         incoming = self._incoming(flow, trip, bound, b"", headers=headers)

@@ -35,7 +35,8 @@ logger = logging.getLogger("lockpin")
 PERMIT = "lockpin.permit"  # (flow id, scheme, host, port), left by the gate as its last act, used up by one attempt
 SENT = "lockpin.sent"  # set once an upstream connection was obtained: bytes may have left
 BLAME = "lockpin.blame"  # "client" or "provider": whose side ended an exchange early
-BODY_LIMIT = "lockpin.body_limit"  # (bytes of request body that are read at most, body of the 413); absent: any number
+# (bytes of request body that are read at most, body of the 413, or None: the flow's own refusal); absent: any number
+BODY_LIMIT = "lockpin.body_limit"
 STREAM_LIMIT = "lockpin.stream_limit"  # the same for one that streams; the number is of bytes that are left
 OWN_REPLY = "lockpin.own_reply"  # the reply is ours, nothing was sent
 
@@ -160,7 +161,12 @@ def _limit_bodies() -> None:
         read = len(self.request_body_buf)
         if limit_bytes is not None and read > limit_bytes and self.client_state != self.state_errored:
             self.request_body_buf.clear()
-            yield from _answer(self, own_reply(413, reply_body, {"x-should-retry": "false", "connection": "close"}))
+            reply = (
+                self.flow.response if reply_body is None else own_reply(413, reply_body, {"x-should-retry": "false"})
+            )
+            assert reply is not None, "a body was limited for a refusal that is not there"
+            reply.headers["connection"] = "close"
+            yield from _answer(self, reply)
             self.client_state = self.state_errored
             return True
         return (yield from original(self, request))

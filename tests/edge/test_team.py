@@ -440,3 +440,34 @@ def processes_http2(rig, fields):
                     if isinstance(event, h2.events.StreamEnded):
                         return status, json.loads(content)["lockpin"]["code"]
     raise AssertionError("the stream did not end")
+
+
+@pytest.mark.parametrize("fields", [[], [("x-api-key", "lp_" + "0" * 52)], [("transfer-encoding", "chunked")]])
+def test_of_a_strangers_body_little_is_received(rig, fields):
+    """The refusal comes although most of the body never does."""
+    head = raw("POST", "/anthropic/v1/messages", "h", fields).replace(b"Content-Length: 0\r\n", b"")
+    is_chunked = any(name == "transfer-encoding" for name, _ in fields)
+    length = b"" if is_chunked else b"Content-Length: 50000000\r\n"
+    piece = b"x" * 100_000
+    with rig.opened("base_url") as connection:
+        connection.sendall(
+            head[:-2] + length + b"\r\n" + (b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+        )
+        reply = client.read_all(connection, 20)
+
+    assert reply.startswith(b"HTTP/1.1 401 ")
+    assert b'"code":"key_' in reply.replace(b": ", b":")
+    assert b"connection: close" in reply.lower()
+
+
+def test_what_a_stranger_sends_in_no_form_is_no_row(rig):
+    before = rig.proxy.rows("SELECT count(*) AS n FROM rows WHERE code = 'bad_request' AND key IS NULL")[0]["n"]
+    answer, _ = rig.ask([("X-HTTP-Method-Override", "GET")])
+    large, _ = rig.ask([("x", "a" * 70_000)])
+    known, _ = rig.ask([("x-api-key", alice(rig)), ("x-lockpin-task", "a/b")])
+
+    (row,) = until(lambda: rig.proxy.rows("SELECT * FROM rows WHERE call = ?", known.headers["x-lockpin-call"]))
+    assert (answer.code, large.code, known.code) == ("bad_request", "key_required", "bad_request")
+    assert (row["key"], row["user"]) == (rig.keys["Alice@Corp.com"].id, "alice@corp.com")
+    after = rig.proxy.rows("SELECT count(*) AS n FROM rows WHERE code = 'bad_request' AND key IS NULL")[0]["n"]
+    assert after == before
