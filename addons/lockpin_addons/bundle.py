@@ -209,7 +209,7 @@ def _build(
         named=master.options.lockpin_config,
     )  # fmt: skip
     door = Door(in_force, providers, ledger.key)
-    callers = Callers(ledger.key, RealKeys(in_force, os.environ))
+    callers = Callers(ledger.key, RealKeys(in_force, os.environ).of)
     gate = Gate(in_force, providers, health, new_id, trips, door, callers)
     tap = Tap(trips)
     _add(master, providers, door, gate, tap)

@@ -33,7 +33,7 @@ class RealKeys:
         self._asking: asyncio.Task[None] | None = None
         self._said: str | None = None
 
-    async def __call__(self, provider: str) -> str:
+    async def of(self, provider: str) -> str:
         """Give a provider's own key. Raises IdentityError, naming what to set, where there is none."""
         env = self._in_force.terms.config.provider_env
         if env != self._env:

@@ -431,7 +431,7 @@ def new_gate() -> tuple[Gate, desks.Desk]:
     in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
     health = Health(lambda: desks.NOW, datetime.now(UTC), lambda: 0, is_capped=lambda: False, say=print)
     door = Door(in_force, desks.PROVIDERS, desk.ledger.key)
-    callers = Callers(desk.ledger.key, RealKeys(in_force, {}))
+    callers = Callers(desk.ledger.key, RealKeys(in_force, {}).of)
     return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}, door, callers), desk
 
 

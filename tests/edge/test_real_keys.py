@@ -43,7 +43,7 @@ def keys(ring, environ=None, **env):
             raise ring
         return ring
 
-    return RealKeys(in_force, environ or {}, open_store=open_ring), in_force
+    return RealKeys(in_force, environ or {}, open_store=open_ring).of, in_force
 
 
 def test_the_environment_is_enough_and_no_keyring_is_opened():

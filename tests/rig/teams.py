@@ -137,7 +137,7 @@ def team(folder: Path, more: str = "", *, kind: str = "up", **settings) -> Itera
     home = settings.pop("home", None) or processes.make_home(folder)
     environment = real | settings.pop("environment", {})
     with (
-        processes.origin(folder) as origin,
+        processes.origin(folder, ledger=home / ".local/share/lockpin/ledger.sqlite3") as origin,
         processes.proxy(
             folder, CONFIG.format(origin=origin.url) + PRICES + more, kind=kind, home=home, environment=environment,
             **settings,
