@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mitmproxy import ctx, http
@@ -26,6 +26,8 @@ from lockpin_core.names import shown
 from lockpin_core.providers import Providers
 
 _CREDENTIALS_REQUIRED = 407
+
+type Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
 def _deny_connect(_door: Door, flow: http.HTTPFlow) -> None:
@@ -58,12 +60,13 @@ class Barred:
 
 
 class Door:
-    """Lets clients in and connections out. `book` finds keys."""
+    """Lets clients in and connections out. `book` finds keys, `find` a name's addresses."""
 
     name = "lockpin_door"
 
-    def __init__(self, in_force: InForce, providers: Providers, book: Book) -> None:
+    def __init__(self, in_force: InForce, providers: Providers, book: Book, *, find: Resolver | None = None) -> None:
         self._in_force, self._providers, self._book = in_force, providers, book
+        self._resolve = find or resolve
         self._is_closing = False
         self._credentials: dict[str, Credentials] = {}  # by client connection: those of its CONNECT
         self._listener: tuple[list[object], Listener] | None = None
@@ -155,7 +158,7 @@ class Door:
             )
         if is_trusted(host, allowed):
             return None
-        addresses = await _addresses(host, port)
+        addresses = await self._resolve(host, port)
         if not all(map(is_public, addresses)):
             what = f"{shown(host, 100)} leads to an address that is not public"
             return Barred(403, f"{what}; list it by its whole name in allow_hosts of lockpin.yaml to allow that")
@@ -172,7 +175,7 @@ class Door:
         is_ours, is_open = port in self.listener().ports, not self._is_team or self._is_free_to_lead(host, port)
         if data.server.error or (is_open and not is_ours):
             return
-        addresses = await _addresses(host, port)
+        addresses = await self._resolve(host, port)
         if is_ours and any(map(_is_here, addresses)):
             data.server.error = "lockpin: this destination is the proxy itself"
         elif not is_open and not (addresses and all(map(is_public, addresses))):
@@ -192,7 +195,7 @@ class Door:
         self._credentials.pop(client.id, None)
 
 
-async def _addresses(host: str, port: int) -> list[str]:
+async def resolve(host: str, port: int) -> list[str]:
     """Resolve a name; none: there is no such host."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -25,7 +25,7 @@ SECRET = "lp_" + "a1" * 26
 RECORD = KeyRecord(id="k-1", user="alice", created=datetime(2026, 11, 30, tzinfo=UTC))
 
 
-def door(mode="team", fault=None, **more):
+def door(mode="team", fault=None, find=None, **more):
     desk = desks.Desk(desks.config(mode=mode, **more))
     rules = Rules(desk.config.all_budgets(), desk.config.task_default())
 
@@ -37,7 +37,7 @@ def door(mode="team", fault=None, **more):
             found.set_result(RECORD if digest == digest_of(SECRET) else None)
         return found
 
-    return Door(InForce(Terms(desk.config, desk.prices, rules, desk.engine)), desks.PROVIDERS, book)
+    return Door(InForce(Terms(desk.config, desk.prices, rules, desk.engine)), desks.PROVIDERS, book, find=find)
 
 
 def peer(address):
@@ -125,6 +125,22 @@ def test_a_connection_into_the_proxys_own_network_is_not_opened(host):
 def test_a_connection_goes_to_the_address_that_was_looked_at():
     assert connected(door(), "93.184.216.34") == ("93.184.216.34", 443)
     assert connected(door(), "no-such-host.invalid") == "lockpin: this destination is not public"
+
+
+def test_a_name_that_leads_elsewhere_by_now_leads_nowhere():
+    answers = iter(
+        (["93.184.216.34", "93.184.216.35"], ["93.184.216.34"], ["127.0.0.1"], ["93.184.216.34", "10.0.0.1"])
+    )
+
+    async def find(_host, _port):
+        return next(answers)
+
+    where = door(find=find)
+
+    assert barred(where, NEAR, NOBODY, "site.test") is None
+    assert connected(where, "site.test") == ("93.184.216.34", 443)  # the one that was looked at, and not the name
+    assert connected(where, "site.test") == "lockpin: this destination is not public"
+    assert connected(where, "site.test") == "lockpin: this destination is not public"
 
 
 def test_providers_upstreams_and_listed_hosts_may_be_anywhere():
