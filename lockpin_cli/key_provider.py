@@ -36,7 +36,7 @@ def put(provider: ProviderArgument) -> None:
     store.put(name, key)
     if store.get(name) != key:
         raise CommandError(f"{store.name} does not have the key of {name} after it was stored; choose another keyring")
-    print(plain(f"{name}: its key is in {store.name}; a proxy takes it as it starts"))
+    print(plain(f"{name}: its key is in {store.name}; a proxy that has another keeps that until it is restarted"))
 
 
 @app.command("rm")

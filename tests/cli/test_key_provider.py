@@ -38,7 +38,10 @@ def kept(home):
 def test_key_is_read_from_standard_input_and_kept(provider, home):
     done = provider("set", "openai", typed=f"  {KEY}\n")
 
-    assert (done.returncode, done.stdout) == (0, "openai: its key is in Test Keyring; a proxy takes it as it starts\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "openai: its key is in Test Keyring; a proxy that has another keeps that until it is restarted\n",
+    )
     assert kept(home) == {"lockpin/openai": KEY}
     assert provider("rm", "openai").stdout == "openai: its key is out of Test Keyring\n"
     assert kept(home) == {}

@@ -119,6 +119,18 @@ def test_table_that_cannot_be_read_is_a_fault_and_no_unknown_key(desk):
     assert asked(desk, FIRST).id == "k1"
 
 
+def test_connection_that_is_of_no_use_is_made_anew_for_the_next_question(desk):
+    make(desk)
+    lookup = Lookup(desk.path, Watch(desk.path), desk.clock)
+    assert lookup.ask(FIRST).result(WAIT_S).id == "k1"
+    lookup._connection.close()
+
+    with pytest.raises(LedgerUnavailable, match="the ledger cannot be read"):
+        lookup.ask(FIRST).result(WAIT_S)
+    assert lookup.ask(FIRST).result(WAIT_S).id == "k1"
+    lookup.close()
+
+
 def test_ledger_of_a_newer_version_is_a_fault(desk):
     make(desk)
     asked(desk, FIRST)
