@@ -90,7 +90,7 @@ def create(
     limit = _limit(loaded, key, limits)
     made = open_admin(loaded).key_create(key, facts, digest_of(secret), lifetime=lifetime, who=whoami(), limit=limit)
     print(secret)
-    words = "" if limit is None else f", {line(limit).removeprefix('key, ')}"
+    words = "" if limit is None else f"; its own limit: {line(limit).removeprefix('key, ')}"
     say(f"key {made.id} of {made.user} is made, good {_until(made)}{words}; {_ONCE}")
     warn_beside(loaded.ledger)
 

@@ -284,7 +284,7 @@ def test_limit_of_a_key_is_a_budget_for_it_alone(lockpin, home):
     _, other = made(lockpin)
 
     key, _ = known(home, done.stdout.strip())
-    assert "good until it is revoked, day, limit $20.00, 5,000 tokens; nobody can show" in done.stderr
+    assert "good until it is revoked; its own limit: day, limit $20.00, 5,000 tokens; nobody can show" in done.stderr
     with closing(sqlite3.connect(home.ledger)) as books:
         (definition, source) = books.execute("SELECT definition, source FROM budgets WHERE name = ?", (key,)).fetchone()
     told = json.loads(definition)
