@@ -29,11 +29,12 @@ from lockpin_core.readers.accounts import accounts, untouched
 from lockpin_core.readers.figures import aligned, short_count, table
 from lockpin_core.readers.rulebook import rhythm
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
+from lockpin_core.windows import shown
 
 _COLUMNS = (
-    *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3), Column("ACTION", spare=1)),
+    *(Column("BUDGET"), Column("KEY"), Column("WINDOW", spare=3, tight=True), Column("ACTION", spare=1)),
     *(Column("SPENT", right=True), Column("HELD", right=True), Column("LIMIT", right=True)),
-    *(Column("USED", right=True, spare=2), Column("RESETS", spare=4)),
+    *(Column("USED", right=True, spare=2), Column("RESETS", spare=4, tight=True)),
 )
 
 KeyOption = Annotated[
@@ -112,18 +113,18 @@ def view_of(found: Sequence[Standing]) -> View:
 
 
 def narrow(view: View, found: Sequence[Standing], now: datetime) -> View:
-    """Write the table short, so that a terminal of 80 columns has room for all of it: times without what is plain,
-    tokens in millions, and of a limit in tokens alone no dollars.
+    """Write the table short, so that a terminal of 80 columns has room for all of it: no zones, as the time of the
+    reset says it, tokens in millions, and of a limit in tokens alone no dollars.
     """
     columns = [
         aligned([standing.spent for standing in found], up=True),
         aligned([standing.held for standing in found], up=True),
         aligned([standing.limit for standing in found], up=False),
     ]
-    cells = [
-        [*row[:4], *_short_amounts(standing, amounts), row[7], _short_time(standing.span.end, now)]
-        for row, standing, *amounts in zip(view.cells, found, *columns, strict=True)
-    ]
+    cells = []
+    for row, standing, *amounts in zip(view.cells, found, *columns, strict=True):
+        window, resets = shown(standing.budget.window), _short_time(standing.span.end, now)
+        cells.append([*row[:2], window, row[3], *_short_amounts(standing, amounts), row[7], resets])
     return replace(view, cells=cells, folds=True)
 
 

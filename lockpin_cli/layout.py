@@ -42,8 +42,12 @@ def fit(view: View, room: int) -> Layout:
         least = _folded(view, kept, least, room)
     left_out = [column.title for place, column in enumerate(view.columns) if place not in kept]
     most = [max(map(breadth, every[place])) for place in kept]
+    whole = sum(most)
+    if view.folds and _total(most) > room:
+        tight = [view.columns[place].tight for place in kept]
+        most = [least[place] if is_tight else width for place, width, is_tight in zip(kept, most, tight, strict=True)]
     widths = _narrowed(most, [least[place] for place in kept], room)
-    return Layout(_part(view, kept), widths, left_out, sum(most) > sum(widths))
+    return Layout(_part(view, kept), widths, left_out, whole > sum(widths))
 
 
 def is_whole(view: View, room: int) -> bool:
@@ -60,7 +64,7 @@ def _folded(view: View, kept: Sequence[int], least: list[int], room: int) -> lis
 
 def _least_folded(view: View, place: int, width: int) -> int:
     column = view.columns[place]
-    return width if column.right or column.whole else min(width, _NAME)
+    return width if column.right or column.whole or column.tight else min(width, _NAME)
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:

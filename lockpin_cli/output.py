@@ -41,6 +41,7 @@ class Column:
     right: bool = False
     spare: int = 0  # 0: it is always there
     whole: bool = False  # a text that is copied, and never folds
+    tight: bool = False  # in a view that `folds` its words stand below each other before another column gives way
 
 
 @dataclass(frozen=True, slots=True)

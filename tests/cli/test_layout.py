@@ -75,3 +75,14 @@ def test_a_view_that_folds_keeps_its_columns_as_long_as_names_can_fold_inside():
     assert (fit(view, 30).widths, fit(view, 30).left_out) == ([10, 11, 5], [])
     assert (fit(view, 21).widths, fit(view, 21).left_out) == ([6, 6, 5], [])
     assert (fit(view, 20).widths, fit(view, 20).left_out) == ([11, 5], ["KEY"])
+
+
+def test_tight_words_of_such_a_view_stand_below_each_other_before_names_give_way():
+    view = View(
+        [Column("NAME"), Column("RESETS", tight=True), Column("SPENT", right=True)],
+        [["a-long-name", "10-22 00:00", "$1.00"]], (), (), folds=True,
+    )  # fmt: skip
+
+    assert fit(view, 31).widths == [11, 11, 5]
+    assert (fit(view, 30).widths, fit(view, 30).is_folded) == ([11, 6, 5], True)
+    assert fit(view, 25).widths == [10, 6, 5]
