@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockpin_core.config_files import content
+from lockpin_core.config_secrets import masked_keys
 from lockpin_core.config_values import folded, listed, text
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, read
 from lockpin_core.errors import ConfigError
 
 _KEYS = ("pricing", "budgets")
+_MAX_SHOWN = 500  # characters of a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ def _policy(file: Path, where: Where, included: Mapping[Path, str] | None) -> Ta
     try:
         words = content(file)
     except ConfigError as error:
-        raise where.error(f"names a file that cannot be taken: {error}") from error
+        path = masked_keys(str(file))
+        why = str(error).removeprefix(f"{path}: ")
+        raise where.error(f"names a file that cannot be taken: {_shortened(path)}: {why}") from error
     except ValueError as error:  # no path has a NUL in it
         raise where.error("names no file; the path of a gateway policy file is allowed") from error
     return _tree(file, words)
@@ -78,7 +82,7 @@ def _files(node: Node | None, file: Path | None) -> dict[Path, Where]:
     for name, where in _names(node):
         path = folder / name
         if path in found:
-            raise where.error(f"names {name} for the second time; one is allowed")
+            raise where.error(f"names {_shortened(name)} for the second time; one is allowed")
         found[path] = where
     return found
 
@@ -96,3 +100,7 @@ def _budgets(tree: Table) -> tuple[Node, ...]:
 
 def _as_is(node: Node) -> Node:
     return node
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _MAX_SHOWN else f"{path[:_MAX_SHOWN]}…"

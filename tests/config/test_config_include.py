@@ -183,6 +183,14 @@ def test_a_mistake_is_one_line_that_names_the_file_and_the_line(refuse, text, in
     assert "hunter2" not in told
 
 
+def test_name_without_end_is_not_repeated_to_its_end(refuse):
+    told = refuse(f"include: [{'x' * 9000}]\n")
+
+    assert told.startswith("lockpin.yaml:1: include[0] names a file that cannot be taken: ")
+    assert told.endswith("…: cannot be read: File name too long; the path of a YAML file is allowed")
+    assert len(told) < 800
+
+
 def test_words_that_are_given_are_taken_for_those_of_the_file(read, places: Places):
     text = "include: [g.yaml]"
     read(text, g=f"budgets: [{BUDGET % 'a'}]")

@@ -8,7 +8,7 @@ from inputs import Choices, split
 from lockpin_core.config import Config, Places, option_names, parse
 from lockpin_core.errors import ConfigError
 
-FILE = Path("lockpin.yaml")
+FILE = Path("nowhere", "lockpin.yaml")  # so that nothing which an input includes is there
 PLACES = Places(Path("here"), Path("config"), Path("data"))
 SECRET = "sk-ant-api03-Qm4xT9vLr2"  # made up; stands in an input as the word SECRET
 WORD = re.compile(r"(?<![\w.-])SECRET(?![\w.-])")
@@ -40,7 +40,7 @@ def _check_message(message: str, text: str, *, is_option: bool) -> None:
     assert message and message.isprintable(), message
     assert len(message) <= MOST_CHARS, len(message)
     assert SECRET not in message and SECRET[6:14] not in message, message
-    place = re.match(r"lockpin\.yaml:(\d+): |option ", message)
+    place = re.match(r"nowhere/lockpin\.yaml:(\d+): |option ", message)
     assert place is not None, message
     if place[1] is None:
         assert is_option, message
