@@ -29,7 +29,7 @@ def budget_warnings(
     for budget in config.budgets:
         for why in (*doubts(budget, table), *_without_callers(budget, config.mode, callers)):
             yield f'budget "{budget.name}" {why}'
-    for budget in config.all_budgets():
+    for budget in (*config.all_budgets(), config.task_default()):
         if budget.enforce and (small := _too_small(budget, table, config.fit.output_max, at)) is not None:
             yield f'budget "{budget.name}" {small}'
     yield from _alike(config.all_budgets())

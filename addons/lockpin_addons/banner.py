@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockpin_core import __version__
-from lockpin_core.budgets import Budget, Standing
+from lockpin_core.budgets import FILTERS, Budget, Standing
 from lockpin_core.config import Config
 from lockpin_core.windows import Window, period_text
 
@@ -75,7 +75,8 @@ def _limit(start: Start, budget: Budget, standing: Standing | None) -> str:
         limits.append(f"{budget.limit_tokens:,} tokens")
     window = window_words(budget.window)
     action = "enforces" if budget.enforce else "warns only, never blocks"
-    who = "each task without a budget of its own" if budget.own else f"{budget.name} ({budget.scope})"
+    only = "".join(f", {name} {', '.join(named)}" for name in FILTERS if (named := getattr(budget, name)))
+    who = "each task without a budget of its own" if budget.own else f"{budget.name} ({budget.scope}{only})"
     return f"{who}: {' and '.join(limits)}{window}, {action}{_how_to_change(start, budget)}"
 
 

@@ -224,6 +224,13 @@ def test_limit_below_the_worst_case_of_one_call_is_named(warn, limits, told):
     assert lines == expected
 
 
+def test_task_budget_below_any_call_is_named(warn):
+    small = replace(PLAIN, pricing=KNOWN, task=TaskKeys(budget_usd=Money.parse("0.5")))
+
+    assert warn(small) == ['budget "task" has a limit of $0.5, and one call of m can take $3.60: large calls never fit']
+    assert warn(replace(small, task=TaskKeys(budget_usd=Money.parse("4")))) == []
+
+
 def test_names_that_look_the_same_and_budgets_that_count_the_same_are_named(warn):
     budgets = (
         replace(BUDGET, name="Dev-Daily", models=("acme-*",)), replace(BUDGET, name="dev daily"),

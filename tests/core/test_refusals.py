@@ -77,6 +77,17 @@ def test_h01_a_windowed_budget_names_its_rule_its_subject_and_its_window():
     }
 
 
+def test_h01_a_teams_limit_names_the_team():
+    rule = replace(DEV, name="platform-day", scope="team")
+    short = [nouns.standing(rule, span=DAY, subject="platform", limit="25", spent="24.9")]
+
+    found = budget_exceeded(TASK, nouns.quote("0.31"), short, NOW)
+
+    assert 'budget "platform-day" (team, day) would pass its $25.00 limit: spent $24.90' in found.message
+    assert [found.detail[key] for key in ("scope", "subject", "period")] == ["team", "platform", "day"]
+    assert (found.detail["limit_usd"], found.detail["needed_usd"]) == (Decimal(25), Decimal("0.31"))
+
+
 def test_h02_the_hint_is_the_time_until_the_reset_and_goes_in_no_header():
     found = budget_exceeded(TASK, nouns.quote("1"), [day_standing(limit="1", spent="1")], NOW)
     late = budget_exceeded(

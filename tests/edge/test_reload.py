@@ -121,6 +121,10 @@ def test_a_limit_is_shown_with_its_separators_its_period_and_where_its_day_begin
     config = Config(None, Path("ledger"), daily_usd=None, budgets=(recent,))
     start = Start(config, [("127.0.0.1", 8080)], Path("ca"), "2026-11-29", (), (), by_command=True)
     assert "  limit    recent (machine): 20,000,000 tokens in any 24h, warns only, never blocks" in start_block(start)
+    narrow = replace(recent, name="few", scope="user", groups=("ml", "web"), models=("claude-*",))
+    assert (
+        "  limit    few (user, models claude-*, groups ml, web): 20,000,000 tokens in any 24h, warns only, never blocks"
+    ) in start_block(replace(start, config=replace(config, budgets=(narrow,))))
     for_tasks = replace(start, config=replace(config, task=TaskKeys(budget_usd=Money.parse(5))))
     assert (
         "  limit    each task without a budget of its own: $5, enforces "

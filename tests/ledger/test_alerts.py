@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.ledger.alerts import event_data, newly_passed, still_told, with_refusal
+from lockpin_core.ledger.alerts import PASSED, REFUSED, event_data, newly_passed, still_told, with_refusal
+from lockpin_core.ledger.protocol import Held
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
+from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
 
 STEPS = ("0.5", "0.8")
 CALENDAR = Budget("dev", "machine", Window("day"), limit=Money.parse("10"), alert_at=STEPS)
@@ -67,3 +69,25 @@ def test_an_event_names_the_account_and_how_it_stands():
     }  # fmt: skip
     rolling = event_data(spent("8.5", ROLLING), "c1")
     assert (rolling["window"], "resets_at" in rolling, "step" in rolling) == ("rolling:3600000", False, False)
+
+
+def test_two_ledgers_on_one_file_tell_of_a_step_and_of_a_refusal_once(tmp_path):
+    desk = SqliteDesk(tmp_path)
+    other = desk.open()
+    budgets = rules(machine("1", alert_at=("0.5",)))
+
+    def spend(ledger, call_id, dollars):
+        assert isinstance(ledger.hold(call(call_id, dollars), budgets).result(WAIT_S), Held)
+        return [each.step for each in ledger.settle(call_id, charge(dollars)).result(WAIT_S).crossed]
+
+    assert spend(desk.ledger, "c1", "0.6") == ["0.5"]
+    assert spend(other, "c2", "0.1") == []
+    for number, ledger in enumerate((other, desk.ledger, other)):
+        short = ledger.hold(call(f"r{number}", "0.9"), budgets).result(WAIT_S)
+        accounts = tuple(standing.account for standing in short.violations)
+        ledger.refuse(note(f"r{number}", accounts=accounts), refusal())
+    other.stop()
+    desk.close()
+
+    assert [row.code for row in desk.rows("event") if row.code in (PASSED, REFUSED)] == [PASSED, REFUSED]
+    assert len(desk.rows("refusal")) == 3
