@@ -1,7 +1,7 @@
 """Compares the tables that follow from a ledger's rows with what the rows say. Knows SQL; changes nothing.
 
-What rows do not say is not compared: which alert steps were told, who has which configuration, the providers' own ids
-of calls. What rows that were taken out have said is compared with what the row that stands for them says.
+What is told once and what rows do not say is not compared: which alert steps were told, who has which configuration,
+the providers' own ids of calls. What rows that were taken out have said is compared with what the row that stands for them says.
 """
 
 from __future__ import annotations

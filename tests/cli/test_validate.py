@@ -54,3 +54,25 @@ def test_bad_price_is_an_error(lockpin, home):
 
 def test_without_a_file_the_defaults_hold(lockpin):
     assert lockpin("validate").stdout == "no configuration file, so the defaults hold: ok, no warnings\n"
+
+
+def test_an_included_file_is_checked_too_and_named(lockpin, home):
+    gateway = home.config("pricing: {m: {inputPerMTok: 1}}\nbudgets: []\n", "gateway.yaml")
+    home.config("include: [gateway.yaml]\n")
+
+    half = lockpin("validate")
+    gateway.write_text("budgets:\n- {name: a, scope: user, window: day, limitUSD: 5, action: enforce}\n")
+    solo = lockpin("validate")
+    gateway.write_text("budgets:\n- {name: a, scope: user, window: day, limitUSD: lots}\n")
+    wrong = lockpin("validate")
+    gateway.unlink()
+    gone = lockpin("validate")
+
+    assert 'warning: pricing: "m" has no output price, so calls to it are refused' in half.stdout
+    assert 'warning: budget "a" can never match: in solo mode no call has a user; mode: team' in solo.stdout
+    assert (wrong.returncode, wrong.stderr) == (
+        1,
+        'lockpin: gateway.yaml:2: budgets[0].limitUSD is "lots"; a positive amount is allowed\n',
+    )
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert gone.stderr.startswith("lockpin.yaml:1: include[0] names a file that cannot be taken: gateway.yaml")
