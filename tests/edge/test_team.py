@@ -2,6 +2,8 @@
 
 import json
 import socket
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import client
 import pytest
@@ -471,3 +473,29 @@ def test_what_a_stranger_sends_in_no_form_is_no_row(rig):
     assert (row["key"], row["user"]) == (rig.keys["Alice@Corp.com"].id, "alice@corp.com")
     after = rig.proxy.rows("SELECT count(*) AS n FROM rows WHERE code = 'bad_request' AND key IS NULL")[0]["n"]
     assert after == before
+
+
+def test_what_a_key_has_left_of_its_own_limit_stands_on_replies_and_refusals(rig):
+    made = rig.key("fay", "--limit-usd", "0.01", "--window", "day")
+    midnights = {next_midnight()}
+
+    whole, rows = rig.ask([("x-api-key", made.secret)])
+    streamed, _ = rig.ask([("x-api-key", made.secret)], body={"stream": True})
+    refused, _ = rig.ask([("x-api-key", made.secret)], body={"max_tokens": 100_000})
+
+    midnights |= {next_midnight()}
+    spent = Decimal(10 * 1000 + rows[0]["output_limit"] * 5000)  # 10 tokens at $1 a million, the whole limit at $5
+    left = f"{(Decimal(10**7) - spent) / 10**9:f}"
+    assert whole.headers["x-lockpin-key-remaining-usd"] == left.rstrip("0")
+    assert 0 < Decimal(streamed.headers["x-lockpin-key-remaining-usd"]) < Decimal(left)  # its hold is in it
+    assert (refused.status, refused.json["lockpin"]["scope"], refused.json["lockpin"]["subject"]) == (
+        402,
+        "key",
+        made.id,
+    )
+    assert Decimal(refused.headers["x-lockpin-key-remaining-usd"]) < Decimal(left)
+    assert {answer.headers["x-lockpin-key-resets"] for answer in (whole, streamed, refused)} <= midnights
+
+
+def next_midnight():
+    return f"{(datetime.now(UTC) + timedelta(days=1)).date()}T00:00:00Z"
