@@ -19,6 +19,7 @@ from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
 from lockpin_core.config_files import content
 from lockpin_core.config_include import read_policies
 from lockpin_core.config_keys import read_keys
+from lockpin_core.config_oidc import read_oidc
 from lockpin_core.config_pricing import read_pricing
 from lockpin_core.config_values import (
     Reader,
@@ -44,6 +45,7 @@ from lockpin_core.config_values import (
 )
 from lockpin_core.config_yaml import Node, Plain, Table, Text, Where, located, read
 from lockpin_core.money import Money
+from lockpin_core.oidc import Issuer
 
 FILE_NAME = "lockpin.yaml"
 DAILY_USD = Money(25 * 10**9)
@@ -69,7 +71,7 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
-_EMPTY = ("alerts", "fallbacks", "cheaper", "oidc")  # of features that are not built
+_EMPTY = ("alerts", "fallbacks", "cheaper")  # of features that are not built
 _UNBUILT = (
     *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
     *("loop", "retry"),
@@ -129,6 +131,7 @@ class Config:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # provider → alias → priced model
     subscription: str = "list"
     budgets: tuple[Budget, ...] = ()  # those under `budgets:`
+    oidc: Issuer | None = None  # team mode: whose tokens stand for a key
     provider_env: Mapping[str, str] = field(default_factory=dict)  # provider → variable with its real key
     refusal: str = "auto"
     allow_uncapped: tuple[str, ...] = ()  # globs of host and path
@@ -254,6 +257,7 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
         models=top.get("models", keyed(keyed(text)), {}),
         subscription=top.get("subscription", built(one_of("list", "free"), "list"), "list"),
         budgets=read_budgets(top.get("budgets", listed(_as_is), ()), timezone, policies.budgets),
+        oidc=_oidc(top, mode),
         provider_env=top.get("keys", read_keys, {}),
         refusal=top.get("refusal", one_of("auto", "lockpin", "provider"), "auto"),
         allow_uncapped=top.get("allow_uncapped", listed(_host_glob), ()),
@@ -347,6 +351,13 @@ def _ledger(usual: Path) -> Reader[Path]:
         return Path("/" + path[1].lstrip("/"))
 
     return read_path
+
+
+def _oidc(top: Section, mode: str) -> Issuer | None:
+    found = top.get("oidc", optional(read_oidc), None)
+    if found is not None and mode != "team":
+        raise top.entries["oidc"].where.error("is for mode: team; in solo mode nobody is asked who calls")
+    return found
 
 
 def _allow_hosts(top: Section, mode: str) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ taken from the claims that the configuration names, and from no other.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,6 +69,24 @@ class TokenError(LockpinError):
 def is_token(text: str) -> bool:
     """Say whether a text has the form of a signed token."""
     return len(text) <= MAX_BYTES and text.startswith("ey") and _FORM.fullmatch(text) is not None
+
+
+def is_for(token: str, issuer: Issuer) -> bool:
+    """Say whether a text is a token that says of itself that it is for this; whether that is true, `read` says.
+
+    Providers take tokens too, of other issuers or for other audiences.
+    """
+    if not is_token(token):
+        return False
+    payload = token.split(".")[1]
+    try:
+        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(told, dict) or told.get("iss") != issuer.url:
+        return False
+    audience = told.get("aud")
+    return audience == issuer.audience or (isinstance(audience, list) and issuer.audience in audience)
 
 
 def key_id(token: str) -> str | None:

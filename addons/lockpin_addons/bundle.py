@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import importlib.util
 import os
 import sys
 import threading
@@ -27,12 +28,14 @@ from lockpin_addons.door import Door
 from lockpin_addons.drain import Drain
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
+from lockpin_addons.issuer import NEEDS_JWT
 from lockpin_addons.layers import Policy, Tunnels
 from lockpin_addons.real_keys import RealKeys
 from lockpin_addons.reload import LOOK_S, Reloader, Source, read_source
 from lockpin_addons.serve import LEDGER_AWAY, Health
 from lockpin_addons.tap import Tap
 from lockpin_addons.terms import InForce, Terms, make_terms
+from lockpin_addons.tokens import Tokens
 from lockpin_addons.trip import Trip
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
@@ -170,6 +173,8 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     source = _source(master.options)
     config = source.config()
     options.check(master.options, config)
+    if config.oidc is not None and importlib.util.find_spec("jwt") is None:
+        raise StartError(NEEDS_JWT)
     quiet.install()
     guard.install()
     providers = Providers.load(shipped_dir())
@@ -208,8 +213,8 @@ def _build(
         in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
         named=master.options.lockpin_config,
     )  # fmt: skip
-    door = Door(in_force, providers, ledger.key)
-    callers = Callers(ledger.key, RealKeys(in_force, os.environ).of)
+    callers = Callers(ledger.key, Tokens(in_force, utc_now), RealKeys(in_force, os.environ).of)
+    door = Door(in_force, providers, callers)
     gate = Gate(in_force, providers, health, new_id, trips, door, callers)
     tap = Tap(trips)
     _add(master, providers, door, gate, tap)

@@ -1,19 +1,22 @@
 """Who calls, in team mode: from the one key that a request presents to whom its record names, or why nobody is charged.
 
-User, team, groups, ring, project and fixed tags come from the record alone; what a request says of itself may only add.
+User, team, groups, ring, project and fixed tags come from the record alone, or from a token that an identity provider
+has signed; what a request says of itself may only add.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from mitmproxy import http
 
-from lockpin_addons.credentials import Presented, presented, with_real_key
+from lockpin_addons.credentials import presented, with_real_key
 from lockpin_addons.identity import Credentials, IdentityError
 from lockpin_addons.route import Bound
+from lockpin_addons.tokens import Tokens
 from lockpin_core.call import Payers
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.keys import KeyRecord, digest_of, is_secret
@@ -28,35 +31,59 @@ _WAYS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom a key or a token stands for: what a call is charged to, whatever it says of itself."""
+
+    user: str
+    key: str | None = None  # its public id; a token has none
+    team: str | None = None
+    groups: tuple[str, ...] = ()
+    ring: str | None = None
+    project: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    ends: datetime | None = None  # until when it is good
+
+
 class Callers:
     """Finds who calls. `book` has the keys, `real_keys` what providers themselves take."""
 
-    def __init__(self, book: Book, real_keys: RealKeys) -> None:
-        self._book, self._real_keys = book, real_keys
+    def __init__(self, book: Book, tokens: Tokens, real_keys: RealKeys) -> None:
+        self._book, self._tokens, self._real_keys = book, tokens, real_keys
 
     async def find(
         self, headers: http.Headers, bound: Bound, said: Sequence[Credentials | None]
-    ) -> tuple[KeyRecord, Bound]:
+    ) -> tuple[Caller, Bound]:
         """Find whose key a request presents, and put the provider's own in its place where ours stands for that.
 
         Gives where the call goes now. Raises IdentityError; then nothing was changed.
         """
-        found = presented(headers, bound, said)
-        record = await record_of(found, self._book)
+        found = presented(headers, bound, said, self._tokens.is_ours)
+        caller = await self.of(found.secret)
         if not found.in_slot or found.secret is None:
-            return record, bound
+            return caller, bound
         real = await self._real_keys(bound.provider.name)
-        return record, with_real_key(headers, bound, found.secret, real)
+        return caller, with_real_key(headers, bound, found.secret, real)
+
+    async def of(self, secret: str | None) -> Caller:
+        """Say whom a secret stands for, a key's or a token. Raises IdentityError."""
+        if secret is not None and self._tokens.is_ours(secret):
+            told = await self._tokens.caller(secret)
+            return Caller(told.user, groups=told.groups, ring=told.ring, ends=told.expires)
+        record = await record_of(secret, self._book)
+        return Caller(
+            record.user, record.id, record.team, record.groups, record.ring, record.project, record.tags, record.ends()
+        )
 
 
-async def record_of(presented: Presented, book: Book) -> KeyRecord:
-    """Find the record of a request's key. Raises IdentityError where there is no key, or it is good no more."""
-    if presented.secret is None:
+async def record_of(secret: str | None, book: Book) -> KeyRecord:
+    """Find the record of a key's secret. Raises IdentityError where there is none, or it is good no more."""
+    if secret is None:
         raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
     record: KeyRecord | None = None
-    if is_secret(presented.secret):
+    if is_secret(secret):
         try:
-            record = await answer_of(book(digest_of(presented.secret)))
+            record = await answer_of(book(digest_of(secret)))
         except LedgerUnavailable as error:
             words = f"the keys cannot be read: {error}; nobody knows who calls, so the call was not sent"
             raise IdentityError(words, "keys_unavailable") from None
@@ -68,17 +95,17 @@ async def record_of(presented: Presented, book: Book) -> KeyRecord:
     return record
 
 
-def charged(payers: Payers, record: KeyRecord) -> Payers:
-    """Put a key's record in the place of what a request says of itself. Raises IdentityError where that contradicts."""
-    if payers.project not in (None, record.project):
+def charged(payers: Payers, caller: Caller) -> Payers:
+    """Put who calls in the place of what a request says of itself. Raises IdentityError where that contradicts."""
+    if payers.project not in (None, caller.project):
         words = "header x-lockpin-project names another project than the key's; a project comes from the key alone"
         raise IdentityError(f"{words}; leave the header out", "identity_conflict")
-    fixed = dict(record.tags)
+    fixed = dict(caller.tags)
     for name, value in payers.tags:
         if fixed.setdefault(name, value) != value:
             words = f'header x-lockpin-tag gives the key\'s own tag "{name}" another value; leave it out'
             raise IdentityError(words, "identity_conflict")
     return replace(
-        payers, key=record.id, user=record.user, team=record.team, groups=record.groups, ring=record.ring,
-        project=record.project, tags=tuple(sorted(fixed.items())),
+        payers, key=caller.key, user=caller.user, team=caller.team, groups=caller.groups, ring=caller.ring,
+        project=caller.project, tags=tuple(sorted(fixed.items())),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from lockpin_addons.banner import window_words
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config
 from lockpin_core.money import Money
+from lockpin_core.oidc import Issuer
 from lockpin_core.windows import Window
 
 NEEDS_RESTART = ("mode", "ledger", "durability")  # keys of what is built once
@@ -35,7 +36,7 @@ def _changes(old: Any, new: Any, path: str) -> Iterator[str]:
         name = path + field.name
         if name == "budgets":
             yield from _shortened(list(_budgets(before, after)), "budgets")
-        elif is_dataclass(after) and not isinstance(after, Money | Window):
+        elif is_dataclass(after) and not isinstance(after, Money | Window | Issuer):
             yield from _changes(before, after, f"{name}.")
         elif isinstance(after, Mapping):
             yield f"{name}: {_entries(before, after)}"
@@ -88,6 +89,8 @@ def _shown(value: Any, name: str = "") -> str:
             return ("enforce" if value else "warn") if name == "action" else str(value).lower()
         case int():
             return f"{value:,}"
+        case Issuer():
+            return value.url
         case Money():
             return f"${value.exact()}"
         case Window():

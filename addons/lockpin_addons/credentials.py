@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, unquote
 
@@ -29,8 +29,11 @@ _NORMALISED = 1024  # characters of a text in which look-alikes are looked for
 
 # A whole secret wherever it stands, and one in letters of another case, which anybody could turn back.
 _SECRET = re.compile(rf"{PREFIX}[0-9a-z]{{52}}|(?<![0-9A-Za-z])(?i:{PREFIX}[0-9a-z]{{52}})(?![0-9A-Za-z])")
-_SLOT = re.compile(rf"(?:(?:bearer|token|key|apikey) +)?(?P<key>{PREFIX}[^\s,;]*)", re.IGNORECASE)
+_SLOT = re.compile(r"(?:(?:bearer|token|key|apikey) +)?(?P<key>[^\s,;]+)", re.IGNORECASE)
 _HOW = "give it as the password of the proxy's URL (http://TASK:KEY@HOST:PORT) or as header X-Lockpin-Key"
+
+
+type IsToken = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +44,22 @@ class Presented:
     in_slot: bool = False
 
 
-def presented(headers: http.Headers, bound: Bound, said: Sequence[Credentials | None]) -> Presented:
+def presented(
+    headers: http.Headers, bound: Bound, said: Sequence[Credentials | None], is_token: IsToken = lambda _: False
+) -> Presented:
     """Find the key of a request; `said` are proxy credentials, of its connection and its own.
+
+    `is_token` says what else stands for a key: a token that is made for Lockpin. Providers take others.
 
     Raises IdentityError where two keys differ, one stands where it must not, or a header of ours does not parse.
     """
     own = own_headers(headers)
     told = [one for one in said if one is not None]
     _check_names(own, told, bound)
-    in_slots = list(_in_slots(headers, bound))
-    _check_elsewhere(headers, bound)
-    secrets = {one.password for one in told if is_like_key(one.password)} | set(in_slots)
+    in_slots = list(_in_slots(headers, bound, is_token))
+    secrets = {one.password for one in told if _is_ours(one.password, is_token)} | set(in_slots)
     secrets |= {own[KEY_HEADER]} if KEY_HEADER in own else set()
+    _check_elsewhere(headers, bound, is_token, [secret for secret in secrets if is_token(secret)])
     if len(secrets) > 1:
         raise IdentityError("the call presents two Lockpin keys that differ; one is allowed", "identity_conflict")
     return Presented(next(iter(secrets), None), in_slot=bool(in_slots))
@@ -80,20 +87,20 @@ def with_real_key(headers: http.Headers, bound: Bound, secret: str, real: str) -
     """Put a provider's own key where ours stands in its slots, and change nothing else; give where the call goes."""
     ours, theirs = secret.encode(), real.encode()
     headers.fields = tuple(
-        (name, value.replace(ours, theirs) if name.lower() in SLOTS and _slot_key(value) == secret else value)
+        (name, value.replace(ours, theirs) if name.lower() in SLOTS and _slot_text(value) == secret else value)
         for name, value in headers.fields
     )
-    parts = [f"{QUERY_SLOT}={quote(real, safe='')}" if _query_key(part) == secret else part for part in _parts(bound)]
+    parts = [f"{QUERY_SLOT}={quote(real, safe='')}" if _query_text(part) == secret else part for part in _parts(bound)]
     return replace(bound, path=f"{plain_path(bound)}?{'&'.join(parts)}") if parts else bound
 
 
-def _in_slots(headers: http.Headers, bound: Bound) -> Iterator[str]:
+def _in_slots(headers: http.Headers, bound: Bound, is_token: IsToken) -> Iterator[str]:
     """Give each key of ours that stands in a provider's slot. Raises IdentityError where none may."""
     names = [name.lower() for name, _ in headers.fields]
     for name, value in headers.fields:
         if (slot := name.lower()) not in SLOTS:
             continue
-        key, shown = _slot_key(value), slot.decode()
+        key, shown = _slot_key(value, is_token), slot.decode()
         if bound.by_base_url and value.strip().lower().startswith(b"aws4-"):
             raise _signed()
         if key is None:
@@ -105,7 +112,7 @@ def _in_slots(headers: http.Headers, bound: Bound) -> Iterator[str]:
         yield key
     if bound.by_base_url and is_presigned(query_of(bound)):
         raise _signed()
-    keys = [key for key in map(_query_key, _parts(bound)) if key is not None]
+    keys = [key for key in map(_query_text, _parts(bound)) if key is not None and _is_ours(key, is_token)]
     if keys and not bound.by_base_url:
         raise _misplaced(f"the query, which goes to {bound.host}")
     yield from keys
@@ -119,21 +126,29 @@ def _check_names(own: Iterable[str], told: Iterable[Credentials], bound: Bound) 
         raise IdentityError(f"a Lockpin key stands in the path, where the task's name belongs; {_HOW}")
 
 
-def _check_elsewhere(headers: http.Headers, bound: Bound) -> None:
-    """Refuse a key in any other place that is kept, or that the provider would see."""
+def _check_elsewhere(headers: http.Headers, bound: Bound, is_token: IsToken, tokens: Sequence[str]) -> None:
+    """Refuse a key, or one of these tokens, in any other place that is kept, or that the provider would see."""
+
+    def holds(text: str) -> bool:
+        return holds_key(text) or any(token in text for token in tokens)
+
     for name, value in headers.fields:
         lower = name.lower()
-        if lower in PROXY_HEADERS or lower == KEY_HEADER.encode() or (lower in SLOTS and _slot_key(value) is not None):
+        if (
+            lower in PROXY_HEADERS
+            or lower == KEY_HEADER.encode()
+            or (lower in SLOTS and _slot_key(value, is_token) is not None)
+        ):
             continue
         text = value.decode("utf-8", "surrogateescape")
-        if holds_key(name.decode("latin-1")) or holds_key(text) or holds_key(_decoded(text)):
-            shown = "a header's name" if holds_key(name.decode("latin-1")) else f"header {_plain(lower)}"
+        if holds(name.decode("latin-1")) or holds(text) or holds(_decoded(text)):
+            shown = "a header's name" if holds(name.decode("latin-1")) else f"header {_plain(lower)}"
             is_own = lower.startswith(OWN_PREFIX)
             raise _misplaced(shown if is_own else f"{shown}, which goes to {bound.host}")
-    if holds_key(plain_path(bound)):
+    if holds(plain_path(bound)):
         raise _misplaced(f"the path, which goes to {bound.host}")
-    others = [part for part in _parts(bound) if not (bound.by_base_url and _query_key(part) is not None)]
-    if any(map(holds_key, [*others, query_of(bound).partition("#")[2]])):
+    others = [part for part in _parts(bound) if not (bound.by_base_url and _is_ours(_query_text(part), is_token))]
+    if any(map(holds, [*others, query_of(bound).partition("#")[2]])):
         raise _misplaced(f"the query, which goes to {bound.host}")
 
 
@@ -148,15 +163,23 @@ def _signed() -> IdentityError:
     )
 
 
-def _slot_key(value: bytes) -> str | None:
+def _slot_key(value: bytes, is_token: IsToken) -> str | None:
+    found = _slot_text(value)
+    return found if _is_ours(found, is_token) else None
+
+
+def _is_ours(text: str | None, is_token: IsToken) -> bool:
+    return text is not None and (is_like_key(text) or is_token(text))
+
+
+def _slot_text(value: bytes) -> str | None:
     found = _SLOT.fullmatch(value.decode("utf-8", "surrogateescape").strip(" \t"))
     return None if found is None else found["key"]
 
 
-def _query_key(part: str) -> str | None:
+def _query_text(part: str) -> str | None:
     name, _, value = part.partition("=")
-    key = unquote(value)
-    return key if name == QUERY_SLOT and is_like_key(key) else None
+    return unquote(value) if name == QUERY_SLOT else None
 
 
 def _parts(bound: Bound) -> list[str]:

@@ -16,8 +16,7 @@ from mitmproxy.connection import Client
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from lockpin_addons import guard, identity, mends
-from lockpin_addons.callers import Book, record_of
-from lockpin_addons.credentials import Presented
+from lockpin_addons.callers import Callers
 from lockpin_addons.identity import Credentials
 from lockpin_addons.reach import is_listed, is_public, is_trusted
 from lockpin_addons.route import Listener
@@ -60,12 +59,14 @@ class Barred:
 
 
 class Door:
-    """Lets clients in and connections out. `book` finds keys, `find` a name's addresses."""
+    """Lets clients in and connections out. `callers` knows who may, `find` a name's addresses."""
 
     name = "lockpin_door"
 
-    def __init__(self, in_force: InForce, providers: Providers, book: Book, *, find: Resolver | None = None) -> None:
-        self._in_force, self._providers, self._book = in_force, providers, book
+    def __init__(
+        self, in_force: InForce, providers: Providers, callers: Callers, *, find: Resolver | None = None
+    ) -> None:
+        self._in_force, self._providers, self._callers = in_force, providers, callers
         self._resolve = find or resolve
         self._is_closing = False
         self._credentials: dict[str, Credentials] = {}  # by client connection: those of its CONNECT
@@ -147,7 +148,7 @@ class Door:
             return None
         if not _is_near(client):
             try:
-                await record_of(Presented(None if said is None else said.password), self._book)
+                await self._callers.of(None if said is None else said.password)
             except identity.IdentityError as error:
                 status = 503 if error.code == "keys_unavailable" else _CREDENTIALS_REQUIRED
                 return Barred(status, str(error))

@@ -288,7 +288,7 @@ class Gate:
         if trip.terms.config.mode == "solo":
             return bound
         said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
-        trip.key, trip.bound = await self.callers.find(flow.request.headers, bound, said)
+        trip.caller, trip.bound = await self.callers.find(flow.request.headers, bound, said)
         return trip.bound
 
     def _payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> Payers:
@@ -305,12 +305,12 @@ class Gate:
             default_task=task.default,
             from_session=task.from_session,
         )
-        return payers if trip.key is None else charged(payers, trip.key)
+        return payers if trip.caller is None else charged(payers, trip.caller)
 
     def _nobody(self, trip: Trip) -> Payers:
         """Name nobody to charge, for the row of a request about which no more is known."""
         default = trip.terms.config.task.default
-        return Payers(default, "") if trip.key is None else charged(Payers(default, identity.MACHINE), trip.key)
+        return Payers(default, "") if trip.caller is None else charged(Payers(default, identity.MACHINE), trip.caller)
 
     def _incoming(
         self, flow: http.HTTPFlow, trip: Trip, bound: Bound, body: bytes, payers: Payers | None = None,
@@ -365,7 +365,7 @@ class Gate:
 
     def _refuse(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, code: str, words: str) -> None:
         # What strangers may send in any number is not written down, or so that it cannot fill the ledger.
-        write = code in STRANGERS or trip.key is not None or trip.terms.config.mode == "solo"
+        write = code in STRANGERS or trip.caller is not None or trip.terms.config.mode == "solo"
         # Of one whose key stands where it must not nothing is kept that it may stand in.
         headers: Mapping[str, str] | None = {} if code in STRANGERS else None
         incoming = self._incoming(flow, trip, bound, b"", headers=headers)
@@ -374,7 +374,7 @@ class Gate:
 
     def _answer(self, flow: http.HTTPFlow, trip: Trip, reply: Reply, warnings: Mapping[str, str] | None = None) -> None:
         trip.kind = Kind.OWN
-        told = {**reply.headers, **(warnings or {}), **expiry_headers(trip.key)}
+        told = {**reply.headers, **(warnings or {}), **expiry_headers(trip.caller)}
         flow.response = http.Response.make(reply.status, reply.body, told)
 
 

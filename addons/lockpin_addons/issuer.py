@@ -29,7 +29,7 @@ OLD = timedelta(hours=24)  # for so long they are used where nobody answers
 PAUSE = timedelta(seconds=30)  # between two questions, whatever tokens name
 CHECKED = timedelta(minutes=5)  # a token is not checked again
 _MOST = 4096  # tokens that are known
-_NEEDED = "oidc needs PyJWT, which is not installed; install lockpin[oidc]"
+NEEDS_JWT = "oidc needs PyJWT, which is not installed; install lockpin[oidc]"
 
 
 class IssuerUnavailable(LockpinError):
@@ -100,7 +100,7 @@ class TokenCheck:
         try:
             await asyncio.to_thread(importlib.import_module, "jwt")  # slow work, for a thread
         except ImportError:
-            raise IssuerUnavailable(_NEEDED) from None
+            raise IssuerUnavailable(NEEDS_JWT) from None
         about = await self._json(self.issuer.url.rstrip("/") + oidc.DISCOVERY)
         address = about.get("jwks_uri")
         if about.get("issuer") != self.issuer.url or not isinstance(address, str) or not is_safe(address):

@@ -9,8 +9,8 @@ from decimal import Decimal
 
 from mitmproxy import http
 
+from lockpin_addons.callers import Caller
 from lockpin_core.budgets import Standing
-from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.accounts import passed_steps
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import ZERO, Money
@@ -89,10 +89,9 @@ def _smallest_left(standings: Sequence[Standing]) -> Money | None:
     return max(min(known), ZERO) if known else None
 
 
-def expiry_headers(key: KeyRecord | None) -> dict[str, str]:
-    """Say until when the caller's key is good; nothing where that has no end, or there is no key."""
-    ends = None if key is None else key.ends()
-    return {} if ends is None else {"X-Lockpin-Key-Expires": stamp(ends)}
+def expiry_headers(caller: Caller | None) -> dict[str, str]:
+    """Say until when the caller's key is good; nothing where that has no end, or nobody is asked for one."""
+    return {} if caller is None or caller.ends is None else {"X-Lockpin-Key-Expires": stamp(caller.ends)}
 
 
 def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:

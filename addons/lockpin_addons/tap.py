@@ -73,7 +73,7 @@ class Tap:
         response = flow.response
         if trip is None or response is None or trip.kind is Kind.OWN or guard.OWN_REPLY in flow.metadata:
             return
-        put(response.headers, trip.headers | expiry_headers(trip.key))
+        put(response.headers, trip.headers | expiry_headers(trip.caller))
         if trip.kind is Kind.PASSED:
             response.stream = True
             if trip.polled is not None and response.status_code == 200:

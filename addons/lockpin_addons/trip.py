@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from mitmproxy import http
 
 from lockpin_addons import guard
+from lockpin_addons.callers import Caller
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.overheard import Overheard
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
 from lockpin_core.call import Reading
-from lockpin_core.keys import KeyRecord
 from lockpin_core.settler import Admitted, Polled
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 
@@ -36,7 +36,7 @@ class Trip:
     terms: Terms
     flow: http.HTTPFlow
     bound: Bound | None = None
-    key: KeyRecord | None = None  # of who calls, in team mode
+    caller: Caller | None = None  # in team mode
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
     asked: bool = False  # the engine is deciding, or has

@@ -237,6 +237,15 @@ def test_hosts_in_solo_mode_would_be_no_limit_and_are_an_error(refuse):
     )
 
 
+def test_tokens_of_an_issuer_are_for_a_team_alone(parse, refuse):
+    told = "oidc: {issuer: 'https://id.acme.example', audience: lockpin, claims: {user: sub}}"
+
+    issuer = parse(f"mode: team\n{told}").oidc
+    assert (issuer.url, issuer.audience, issuer.claims.user) == ("https://id.acme.example", "lockpin", "sub")
+    assert parse("mode: team").oidc is None
+    assert refuse(told) == "lockpin.yaml:1: oidc is for mode: team; in solo mode nobody is asked who calls"
+
+
 def test_no_daily_limit_is_no_budget(parse):
     assert parse("daily_usd: null").all_budgets() == ()
 
@@ -378,7 +387,6 @@ def test_amount_that_is_no_exact_money_is_an_error(refuse, amount: str):
         "fallbacks: {a: [b]}",
         "fallbacks: fallbacks.json",
         "cheaper: {a: [b]}",
-        "oidc: {issuer: 'https://example.com'}",
     ],
 )
 def test_feature_that_is_not_built_is_an_error_and_not_ignored(refuse, line: str):
@@ -493,4 +501,4 @@ def test_key_of_a_feature_that_is_not_built_is_not_told_as_allowed(refuse):
 
     allowed = told.partition("allowed are ")[2].split(", ")
     assert {"daily_usd", "task", "budgets", "upstreams", "include"} <= set(allowed)
-    assert not {"alerts", "fallbacks", "breaker", "oidc"} & set(allowed)
+    assert not {"alerts", "fallbacks", "breaker"} & set(allowed)

@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from lockpin_core.oidc import ClaimNames, Issuer, TokenError, is_token, published_keys, read
+from lockpin_core.oidc import ClaimNames, Issuer, TokenError, is_for, is_token, published_keys, read
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ISSUER = Issuer("https://id.acme.example", "lockpin")
@@ -163,3 +163,25 @@ def test_form_of_a_token():
     assert not is_token("ey.a")
     assert not is_token("sk-ant-api03-a.b.c")
     assert not is_token("ey" + "a" * 20_000 + ".b.c")
+
+
+@pytest.mark.parametrize(
+    ("change", "ours"),
+    [
+        ({}, True), ({"aud": ["other", "lockpin"]}, True), ({"exp": 1}, True), ({"iss": "https://other.example"}, False),
+        ({"aud": "other"}, False), ({"aud": None}, False), ({"aud": ["other"]}, False),
+    ],
+)  # fmt: skip
+def test_a_token_says_itself_whether_it_is_for_us(change, ours):
+    assert is_for(RSA.sign(TOLD | change), ISSUER) == ours
+
+
+@pytest.mark.parametrize("text", ["", "lp_x", "eyJ", "ey.e30.x", "ey.W10.x", "ey.!!.x", "ey.bm8.x", "ey.eyJpc3Mi.x"])
+def test_what_is_no_token_is_not_for_us(text):
+    assert not is_for(text, ISSUER)
+
+
+def test_a_token_of_many_brackets_is_not_for_us():
+    payload = base64.urlsafe_b64encode(b"[" * 9000).decode().rstrip("=")
+
+    assert not is_for(f"ey.{payload}.x", ISSUER)

@@ -23,9 +23,9 @@ def basic(text):
     return "Basic " + base64.b64encode(text.encode()).decode()
 
 
-def find(*fields, path="/v1/messages", by_base_url=True, said=(), task=None):
+def find(*fields, path="/v1/messages", by_base_url=True, said=(), task=None, is_token=lambda _: False):
     headers = http.Headers([(name.encode("latin-1"), value.encode()) for name, value in fields])
-    return presented(headers, bound(path, by_base_url=by_base_url, task=task), said)
+    return presented(headers, bound(path, by_base_url=by_base_url, task=task), said, is_token)
 
 
 def refused(*fields, **more):
@@ -246,6 +246,49 @@ def test_a_path_without_our_key_stays_as_it_is(path):
 )
 def test_what_only_looks_a_little_like_a_key_is_none(text):
     assert not holds_key(text)
+
+
+TOKEN, FOREIGN = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJhIn0.c2ln", "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJiIn0.c2ln"
+
+
+def is_token(text):
+    return text == TOKEN
+
+
+def test_a_token_of_ours_stands_for_a_key_in_each_of_its_places():
+    bearer = ("Authorization", f"Bearer {TOKEN}")
+
+    assert find(bearer, is_token=is_token) == Presented(TOKEN, in_slot=True)
+    assert find(path=f"/v1/x?key={TOKEN}", is_token=is_token) == Presented(TOKEN, in_slot=True)
+    assert find(("x-lockpin-key", TOKEN), is_token=is_token) == Presented(TOKEN)
+    assert find(said=(Credentials("fix", TOKEN),), by_base_url=False, is_token=is_token) == Presented(TOKEN)
+
+
+def test_a_token_of_another_issuers_is_the_providers_own():
+    bearer = ("Authorization", f"Bearer {FOREIGN}")
+
+    assert find(bearer, said=(Credentials("fix", TOKEN),), is_token=is_token) == Presented(TOKEN)
+    assert find(bearer, is_token=is_token) == Presented(None)
+    assert find(("Authorization", f"Bearer {TOKEN}")) == Presented(None)  # nobody has said that it is ours
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        ((("Authorization", f"Bearer {TOKEN}"),), {"by_base_url": False}),
+        ((("Cookie", f"s={TOKEN}"), ("x-lockpin-key", TOKEN)), {}),
+        ((("x-lockpin-key", TOKEN),), {"path": f"/v1/{TOKEN}"}),
+        ((("x-lockpin-key", TOKEN),), {"path": f"/v1/x?token={TOKEN}"}),
+        ((("x-lockpin-key", TOKEN), ("x-api-key", KEY)), {}),
+        ((("x-lockpin-key", TOKEN),), {"said": (Credentials("t", KEY),)}),
+    ],
+)  # fmt: skip
+def test_a_token_contradicts_and_leaves_as_little_as_a_key(fields, more):
+    with pytest.raises(IdentityError) as raised:
+        find(*fields, is_token=is_token, **more)
+
+    assert raised.value.code == "identity_conflict"
+    assert TOKEN not in str(raised.value)
 
 
 def test_no_key_is_shown_by_what_was_presented():

@@ -8,9 +8,12 @@ import client
 import desks
 import pytest
 import teams
+from lockpin_addons.callers import Callers
 from lockpin_addons.door import Barred, Door
 from lockpin_addons.identity import Credentials
+from lockpin_addons.real_keys import RealKeys
 from lockpin_addons.terms import InForce, Terms
+from lockpin_addons.tokens import Tokens
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
@@ -37,7 +40,9 @@ def door(mode="team", fault=None, find=None, **more):
             found.set_result(RECORD if digest == digest_of(SECRET) else None)
         return found
 
-    return Door(InForce(Terms(desk.config, desk.prices, rules, desk.engine)), desks.PROVIDERS, book, find=find)
+    in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
+    callers = Callers(book, Tokens(in_force, lambda: desks.NOW), RealKeys(in_force, {}).of)
+    return Door(in_force, desks.PROVIDERS, callers, find=find)
 
 
 def peer(address):

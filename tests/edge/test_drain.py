@@ -29,6 +29,7 @@ from lockpin_addons.gate import Gate
 from lockpin_addons.real_keys import RealKeys
 from lockpin_addons.serve import Health
 from lockpin_addons.terms import InForce, Terms
+from lockpin_addons.tokens import Tokens
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.test import tflow, tutils
@@ -430,8 +431,8 @@ def new_gate() -> tuple[Gate, desks.Desk]:
     rules = Rules(desk.config.all_budgets(), desk.config.task_default())
     in_force = InForce(Terms(desk.config, desk.prices, rules, desk.engine))
     health = Health(lambda: desks.NOW, datetime.now(UTC), lambda: 0, is_capped=lambda: False, say=print)
-    door = Door(in_force, desks.PROVIDERS, desk.ledger.key)
-    callers = Callers(desk.ledger.key, RealKeys(in_force, {}).of)
+    callers = Callers(desk.ledger.key, Tokens(in_force, lambda: desks.NOW), RealKeys(in_force, {}).of)
+    door = Door(in_force, desks.PROVIDERS, callers)
     return Gate(in_force, desks.PROVIDERS, health, lambda: "c1", {}, door, callers), desk
 
 

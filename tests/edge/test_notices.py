@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from lockpin_addons.callers import Caller
 from lockpin_addons.notices import expiry_headers, warning_headers
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.keys import KeyRecord
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
@@ -98,12 +98,8 @@ def test_a_key_without_a_limit_in_dollars_has_nothing_left_to_tell():
     assert warning_headers([standing(DEV), standing(tokens)]) == {}
 
 
-def test_until_when_a_key_is_good_is_told_whichever_end_comes_first():
-    made = KeyRecord(id="k-1", user="ann", created=DAY.start)
-    expires = replace(made, expires=datetime(2026, 12, 24, 1, 2, 3, tzinfo=UTC))
+def test_until_when_a_key_is_good_is_told():
+    ends = datetime(2026, 12, 24, 1, 2, 3, tzinfo=UTC)
 
-    assert (expiry_headers(None), expiry_headers(made)) == ({}, {})
-    assert expiry_headers(expires) == {"X-Lockpin-Key-Expires": "2026-12-24T01:02:03Z"}
-    assert expiry_headers(replace(expires, secret_until=datetime(2026, 12, 1, tzinfo=UTC))) == {
-        "X-Lockpin-Key-Expires": "2026-12-01T00:00:00Z"
-    }
+    assert (expiry_headers(None), expiry_headers(Caller("ann", "k-1"))) == ({}, {})
+    assert expiry_headers(Caller("ann", ends=ends)) == {"X-Lockpin-Key-Expires": "2026-12-24T01:02:03Z"}

@@ -31,6 +31,7 @@ from lockpin_core.config import Config, TaskKeys, parse
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
+from lockpin_core.oidc import Issuer
 from lockpin_core.prices import PriceTable, shipped_dir
 from lockpin_core.windows import Window
 
@@ -84,6 +85,14 @@ def test_changes_are_told_by_key_and_value():
     assert changes(replace(old, pricing={}), replace(old, pricing=many)) == [
         "pricing: a added, b added, c added, d added, 3 more"
     ]
+
+
+def test_changes_of_a_team_are_told():
+    old = Config(None, Path("ledger"), mode="team")
+    new = replace(old, allow_hosts=("a.b",), oidc=Issuer("https://id", "lockpin"), provider_env={"openai": "OWN"})
+
+    assert changes(old, new) == ["oidc none → https://id", "provider_env: openai added", "allow_hosts: a.b added"]
+    assert changes(new, old) == ["oidc https://id → none", "provider_env: openai removed", "allow_hosts: a.b removed"]
 
 
 def test_changes_of_a_budget_are_told_old_and_new():

@@ -8,7 +8,7 @@ from pathlib import Path
 from processes import ROOT
 
 HOOKS = ("door.py", "gate.py", "tap.py", "layers.py", "identity.py", "route.py")
-TEAM_HOOKS = ("credentials.py", "callers.py", "real_keys.py", "reach.py", "door.py", "gate.py")
+TEAM_HOOKS = ("credentials.py", "callers.py", "tokens.py", "real_keys.py", "reach.py", "door.py", "gate.py")
 
 
 def copy(folder: Path) -> Path:
