@@ -315,8 +315,7 @@ class Tally:
         first = next((count for count in self.counts if count.rows_from < row <= count.rows_to), None)
         if first is None or self.reset_row >= row or not self.contains(held_at):
             return False
-        budget = first.budget
-        return budget.lists(self.name.subject) and budget.applies(payers, provider=provider, model=model)
+        return first.budget.applies(payers, provider=provider, model=model)
 
     def is_below_zero(self) -> bool:
         """Say whether less than nothing was spent, on the whole or in a step."""

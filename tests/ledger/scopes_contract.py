@@ -258,6 +258,25 @@ class ScopesContract:
         settle(desk, "c3", "0.25")
         assert stands(desk, listing(all_), ANN)["limit", out] == ("1", "0")
 
+    def test_a_subject_that_a_budget_comes_back_without_has_missed_nothing_when_it_is_listed_again(self, desk):
+        def squads(*groups):
+            return scoped("group", "50", name="squads", window=d.LIFETIME, groups=groups)
+
+        few = rules(machine("100"))
+        desk.admin.budget_set(squads("ml", "ops"), who="x")
+        hold(desk, "c1", "1", few, **ANN)
+        settle(desk, "c1", "1")
+        desk.admin.budget_rm("squads", who="x")
+        hold(desk, "c2", "2", few, **ANN)
+        settle(desk, "c2", "2")
+        desk.admin.budget_set(squads("ml"), who="x")
+        hold(desk, "c3", "4", few, **ANN)
+
+        desk.admin.budget_set(squads("ml", "ops"), who="x")
+
+        found = stands(desk, few, ANN)
+        assert (found["squads", "ml"], found["squads", "ops"]) == (("3", "4"), ("3", "4"))
+
     def test_a_call_waits_on_the_account_that_is_short_and_on_no_other(self, desk):
         in_force = rules(scoped("group"))
         hold(desk, "c1", "0.8", in_force, **BOB)  # on ops alone
