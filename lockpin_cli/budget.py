@@ -10,7 +10,7 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.budget_status import KeyOption, status
-from lockpin_cli.changes import open_admin, task_name, whoami
+from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config, price_table
 from lockpin_cli.listener import warn_beside
@@ -264,6 +264,7 @@ def _set_task(config: Config, there: Known, name: str, flags: Flags) -> None:
     window = named(before.window, Window("lifetime"))
     if flags["window"] is not None or flags["period"] is not None:
         window = window_of(window.kind if flags["window"] is None else flags["window"], flags["period"])
+    task_owner(config, name)
     made = open_admin(config).task_new(task_name(name, "NAME"), limit=limit, window=kind_text(window), who=whoami())
     was = "none" if before.limit_nano is None else f"{said(Money(before.limit_nano))}, {_shown(before.window)}"
     again = "; it was closed and is open again" if before.closed else ""

@@ -16,7 +16,7 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.admin import SqliteAdmin, canonical_task
+from lockpin_core.ledger.admin import SqliteAdmin, canonical_owner, canonical_task
 from lockpin_core.ledger.listing import CallRow
 from lockpin_core.ledger.prune import pruned
 from lockpin_core.ledger.reader import LedgerReader
@@ -32,6 +32,26 @@ def task_name(text: str, name: str) -> str:
         return canonical_task(text)
     except CommandError as error:
         raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def task_owner(config: Config, name: str, user: str | None = None) -> str | None:
+    """Say whose a task becomes, in the user's one form; None: it stays whose it is.
+
+    Wrong use where nobody may be called so, and in team mode where it stays nobody's: its budget would count no call.
+    """
+    try:
+        owner = canonical_owner(user)
+    except CommandError as error:
+        raise typer.BadParameter(str(error), param_hint="--user") from None
+    if owner is None and config.mode == "team":
+        terms = None
+        if is_there(config.ledger):
+            with LedgerReader(config.ledger) as reader:
+                terms = reader.task_terms().get(name)
+        if terms is None or terms.user is None:
+            way = f"`lockpin task new {shlex.quote(name)} --budget USD --user ID` says whose"
+            raise typer.BadParameter(f"in team mode a task with a budget is somebody's; {way}", param_hint=name)
+    return owner
 
 
 def stranger(config: Config, scope: str, subject: str) -> str | None:

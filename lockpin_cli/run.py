@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import child, completion
-from lockpin_cli.changes import open_admin, task_name, whoami
+from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
 from lockpin_cli.env import KEY, changes
 from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
 from lockpin_cli.keeper import proxy
@@ -30,6 +30,7 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
+from lockpin_core.keys import digest_of
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
@@ -116,19 +117,37 @@ def _name_of(task: str | None, limit: Money | None, command: str, now: datetime)
 
 
 def _settle_budget(config: Config, task: str | None, limit: Money | None) -> None:
-    """Give the task its budget, in the window that it has. Raises CommandError where its calls would be refused."""
+    """Give the task its budget, in the window that it has, and in team mode to the user of the key.
+
+    Raises CommandError where its calls would be refused, or it is another user's.
+    """
     if task is None:
         return
-    terms = None
+    terms, user = None, None
     if is_there(config.ledger):
         with LedgerReader(config.ledger) as reader:
             terms = reader.task_terms().get(task)
+            user = _user(reader, config) if config.mode == "team" else None
     if limit is not None:
+        if user is not None and terms is not None and terms.user not in (None, user):
+            raise CommandError(
+                f'task "{task}" is a task of {terms.user}; one of another name can have a budget of yours'
+            )
         window = terms.window if terms is not None and terms.window is not None else "lifetime"
-        open_admin(config).task_new(task, limit=limit, window=window, who=whoami())
-    elif terms is not None and terms.closed:
+        owner = task_owner(config, task, user)
+        open_admin(config).task_new(task, limit=limit, window=window, who=whoami(), user=owner)
+    elif terms is not None and terms.closed and terms.user == user:
         again = f"`lockpin task new {shlex.quote(task)} --budget USD` opens it again"
         raise CommandError(f'task "{task}" is closed, so its calls would be refused; {again}')
+
+
+def _user(reader: LedgerReader, config: Config) -> str | None:
+    """Name the user of the key that the command will call with. Raises CommandError where it is not good."""
+    found = reader.key(digest_of(os.environ.get(KEY, "").strip()), now=utc_now())
+    if found is None or found.over is not None:
+        state = "not known" if found is None else found.over
+        raise CommandError(f"the key in {KEY} is {state} in {config.ledger}; `lockpin key list` shows those there are")
+    return found.user
 
 
 @dataclass(frozen=True, slots=True)

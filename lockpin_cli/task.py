@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import completion
-from lockpin_cli.changes import open_admin, task_name, whoami
+from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
 from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
@@ -17,8 +17,6 @@ from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, s
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
-from lockpin_core.errors import CommandError
-from lockpin_core.ledger.admin import canonical_owner
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import dollars, said, table
@@ -71,21 +69,11 @@ def new(
     name = task_name(name, "NAME")
     kind = kind_text(window_of(window, period))
     loaded = load_config(context, config)
-    if (owner := _owner(user)) is None and loaded.mode == "team":
-        words = "in team mode a task is somebody's; --user ID says whose"
-        if not any(task.name == name and task.user for task in _tasks(loaded)):
-            raise typer.BadParameter(words, param_hint=name)
+    owner = task_owner(loaded, name, user)
     print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami(), user=owner))))
     if owner is not None and loaded.mode == "solo":
         say("warning: in solo mode no call is a user's, so this budget counts none; in mode: team a key says who calls")
     warn_beside(loaded.ledger)
-
-
-def _owner(user: str | None) -> str | None:
-    try:
-        return canonical_owner(user)
-    except CommandError as error:
-        raise typer.BadParameter(str(error), param_hint="--user") from None
 
 
 def told(made: TaskInfo) -> str:

@@ -148,6 +148,13 @@ class LedgerReader:
         rows = self._rows("SELECT name FROM tasks UNION SELECT task FROM facets ORDER BY 1")
         return [row[0] for row in rows if row[0]]
 
+    def key(self, digest: bytes, *, now: datetime) -> KeyRecord | None:
+        """Find a key by the digest of a secret of its; None: there is none."""
+        from lockpin_core.ledger import keybook
+
+        with self._snapshot():
+            return keybook.by_digest(self._connection, digest, now)
+
     def keys(self, *, now: datetime) -> list[KeyRecord]:
         """List every key, oldest first, as it is at an instant."""
         from lockpin_core.ledger import keybook

@@ -426,3 +426,24 @@ def test_ctrl_c_while_the_proxy_starts_ends_it_too(desk):
 
     assert process.wait(30) == 130
     until(lambda: not Path(f"/proc/{proxy}").exists())
+
+
+def test_in_team_mode_a_budget_is_the_key_users_own(lockpin, home):
+    home.config("mode: team\n")
+    ann = lockpin("key", "create", "--user", "ann@corp.com").stdout.strip()
+    bob = lockpin("key", "create", "--user", "bob@corp.com").stdout.strip()
+
+    words = ["run", "--port", str(free_port()), "--task", "site", "--budget", "5", "--", "true"]
+    done = lockpin(*words, LOCKPIN_KEY=ann)
+    his = lockpin(*words, LOCKPIN_KEY=bob)
+    nobodys = lockpin(*words, LOCKPIN_KEY="lp_nobody")
+
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(lockpin("task", "list", "--format", "json").stdout)
+    assert (task["task"], task["user"], task["limit_usd"]) == ("site", "ann@corp.com", 5)
+    assert (his.returncode, his.stderr) == (
+        1, 'lockpin: task "site" is a task of ann@corp.com; one of another name can have a budget of yours\n',
+    )  # fmt: skip
+    assert nobodys.returncode == 1
+    assert "the key in LOCKPIN_KEY is not known in" in nobodys.stderr
+    assert "lp_nobody" not in nobodys.stderr

@@ -109,3 +109,20 @@ def test_a_user_whom_nobody_can_be_is_refused(lockpin, ledger):
     done = lockpin("task", "new", "site", "--budget", "5", "--user", "a\x07")
     assert done.returncode == 2
     assert "256 printable characters are" in " ".join(done.stderr.split())
+
+
+def test_in_team_mode_a_task_with_a_budget_is_somebodys(lockpin, home, ledger):
+    home.config("mode: team\n")
+
+    nobodys = lockpin("task", "new", "site", "--budget", "5")
+    anns = lockpin("task", "new", "site", "--budget", "5", "--user", "ann@corp.com")
+    more = lockpin("task", "new", "site", "--budget", "6")
+    again = lockpin("budget", "set", "fix", "--limit-usd", "2")
+
+    for refused, name in ((nobodys, "site"), (again, "fix")):
+        assert refused.returncode == 2, refused.stderr
+        said = " ".join(refused.stderr.split())
+        assert "in team mode a task with a budget is somebody's" in said
+        assert f"`lockpin task new {name} --budget USD --user ID` says whose" in said
+    assert (anns.returncode, anns.stderr) == (0, "")
+    assert more.stdout.startswith('task "site" of ann@corp.com: $6.00 in all')
