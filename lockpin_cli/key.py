@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import typer
 
 from lockpin_cli import completion, key_provider
+from lockpin_cli.certificate import fingerprint_of
 from lockpin_cli.changes import open_admin, whoami
 from lockpin_cli.flags import Flags, budget_of, given
 from lockpin_cli.inputs import lasting, load_config, load_to_read
@@ -71,27 +73,32 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="30d", help="How long it is good; else until it is revoked.")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A client certificate that stands for it, in place of a secret.")
+    ] = None,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for; nothing goes by it.")] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
-    """Make a key. Its secret is printed once, alone on standard output.
+    """Make a key. Its secret is printed once, alone on standard output; with a certificate there is none, but its id.
 
     What is said of it here is whom its calls are charged to; a caller cannot say otherwise.
 
     Example: KEY=$(lockpin key create --user ann@corp.com --team web --group platform --expires 30d)
 
     Example: KEY=$(lockpin key create --user ci --ring ring1 --limit-usd 20 --window day)
+
+    Example: lockpin key create --user build-7 --certificate build-7.pem
     """
     limits: Flags = {"limit_usd": limit_usd, "limit_tokens": limit_tokens, "window": window, "period": period}
     facts = facts_of(user, team=team, groups=group or (), ring=ring, project=project, tags=tag or (), name=name)
-    lifetime, secret = _lifetime(expires), new_secret()
+    lifetime, shown = _lifetime(expires), _shown(certificate)
     loaded, key = load_config(context, config), new_key_id(new_id)
     limit = _limit(loaded, key, limits)
-    made = open_admin(loaded).key_create(key, facts, digest_of(secret), lifetime=lifetime, who=whoami(), limit=limit)
-    print(secret)
+    made = open_admin(loaded).key_create(key, facts, shown.digest, lifetime=lifetime, who=whoami(), limit=limit)
+    print(shown.secret or made.id)
     words = "" if limit is None else f"; its own limit: {line(limit).removeprefix('key, ')}"
-    say(f"key {made.id} of {made.user} is made, good {_until(made)}{words}; {_ONCE}")
+    say(f"key {made.id} of {made.user} is made, good {_until(made)}{words}; {shown.words}")
     warn_beside(loaded.ledger)
 
 
@@ -103,24 +110,28 @@ def rotate(
     expires: Annotated[
         str | None, typer.Option(metavar="30d", help="How long it is good from now on; else as before.")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A client certificate that stands for it, in place of a secret.")
+    ] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
 ) -> None:
     """Give a key another secret; the one before ends at once. It is printed once, alone on standard output.
 
-    Its id, its limits and what it has spent stay.
+    Its id, its limits and what it has spent stay. With a certificate there is no secret, and the id is printed.
 
     Example: KEY=$(lockpin key rotate k-7f3c9x2m1q --grace 1h)
     """
     stays = lasting(grace, "--grace", timedelta(0), 90 * _DAY, "a time from 0s to 90d, such as 1h,")
-    lifetime, secret = _lifetime(expires), new_secret()
+    lifetime, shown = _lifetime(expires), _shown(certificate)
     loaded = load_config(context, config)
     _find(loaded, key)
-    made = open_admin(loaded).key_rotate(key, digest_of(secret), grace=stays, lifetime=lifetime, who=whoami())
+    made = open_admin(loaded).key_rotate(key, shown.digest, grace=stays, lifetime=lifetime, who=whoami())
     assert made.rotated is not None, "a key that was rotated has no instant of it"
-    print(secret)
+    print(shown.secret or made.id)
     ends = f"ends at {stamp(made.rotated + stays)}" if stays else "is good no more"
-    say(f"key {made.id} of {made.user} has another secret, good {_until(made)}; the one before {ends}; {_ONCE}")
+    what = "another secret" if shown.secret else "a certificate"
+    say(f"key {made.id} of {made.user} has {what}, good {_until(made)}; the one before {ends}; {shown.words}")
     warn_beside(loaded.ledger)
 
 
@@ -172,6 +183,23 @@ def show_key(
     lines = [[name, _written(record[name])] for name in _FIELDS]
     lines += [["limit", _stands(found, standing)] for standing in limits]
     show(View((Column("FACT"), Column("VALUE")), lines, [record], tuple(record), document=record), form)
+
+
+class _Shown(NamedTuple):
+    """What a caller shows from now on, as the ledger keeps it; the secret, where it is one; what to say of it."""
+
+    digest: bytes
+    secret: str | None
+    words: str
+
+
+def _shown(certificate: Path | None) -> _Shown:
+    """Make a secret, or read the certificate that is shown in its place. Raises CommandError."""
+    if certificate is None:
+        secret = new_secret()
+        return _Shown(digest_of(secret), secret, _ONCE)
+    digest, until = fingerprint_of(certificate)
+    return _Shown(digest, None, f"who shows its certificate, good until {stamp(until)}, is its caller")
 
 
 def _lifetime(expires: str | None) -> timedelta | None:

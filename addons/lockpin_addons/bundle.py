@@ -173,6 +173,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
     source = _source(master.options)
     config = source.config()
     options.check(master.options, config)
+    options.ask_for_certificates(master.options, config)
     if config.oidc is not None and importlib.util.find_spec("jwt") is None:
         raise StartError(NEEDS_JWT)
     quiet.install()

@@ -1,7 +1,7 @@
 """Who calls, in team mode: from the one key that a request presents to whom its record names, or why nobody is charged.
 
 User, team, groups, ring, project and fixed tags come from the record alone, or from a token that an identity provider
-has signed; what a request says of itself may only add.
+has signed; what a request says of itself may only add. A client certificate stands for the key that was made for it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mitmproxy import http
+from mitmproxy.certs import Cert
+from mitmproxy.connection import Client
 
 from lockpin_addons.credentials import presented, with_real_key
 from lockpin_addons.identity import Credentials, IdentityError
 from lockpin_addons.route import Bound
 from lockpin_addons.tokens import Tokens
 from lockpin_core.call import Payers
+from lockpin_core.clock import utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.keys import KeyRecord, digest_of, is_secret
 from lockpin_core.ledger.answers import answer_of
@@ -52,43 +55,78 @@ class Callers:
         self._book, self._tokens, self._real_keys = book, tokens, real_keys
 
     async def find(
-        self, headers: http.Headers, bound: Bound, said: Sequence[Credentials | None]
+        self, headers: http.Headers, bound: Bound, said: Sequence[Credentials | None], client: Client
     ) -> tuple[Caller, Bound]:
         """Find whose key a request presents, and put the provider's own in its place where ours stands for that.
 
         Gives where the call goes now. Raises IdentityError; then nothing was changed.
         """
         found = presented(headers, bound, said, self._tokens.is_ours)
-        caller = await self.of(found.secret)
+        caller = await self.of(found.secret, client)
         if not found.in_slot or found.secret is None:
             return caller, bound
         real = await self._real_keys(bound.provider.name)
         return caller, with_real_key(headers, bound, found.secret, real)
 
-    async def of(self, secret: str | None) -> Caller:
-        """Say whom a secret stands for, a key's or a token. Raises IdentityError."""
+    async def of(self, secret: str | None, client: Client) -> Caller:
+        """Say whom a secret stands for, a key's or a token; or, without one, the certificate that a client has shown.
+
+        Raises IdentityError, also where the two name different callers.
+        """
+        shown = client.certificate_list[0] if client.certificate_list else None
+        if shown is None:
+            return await self._of_secret(secret)
+        known = await _look_up(shown.fingerprint(), self._book)
+        if secret is None:
+            return _caller(_in_time(shown, known))
+        caller = await self._of_secret(secret)
+        if known is not None and known.id != caller.key:
+            words = "the client certificate is another key's than the one that the call presents; one is allowed"
+            raise IdentityError(words, "identity_conflict")
+        return caller
+
+    async def _of_secret(self, secret: str | None) -> Caller:
         if secret is not None and self._tokens.is_ours(secret):
             told = await self._tokens.caller(secret)
             return Caller(told.user, groups=told.groups, ring=told.ring, ends=told.expires)
-        record = await record_of(secret, self._book)
-        return Caller(
-            record.user, record.id, record.team, record.groups, record.ring, record.project, record.tags, record.ends()
-        )
+        return _caller(await record_of(secret, self._book))
+
+
+def _caller(record: KeyRecord) -> Caller:
+    return Caller(
+        record.user, record.id, record.team, record.groups, record.ring, record.project, record.tags, record.ends()
+    )
+
+
+def _in_time(shown: Cert, record: KeyRecord | None) -> KeyRecord:
+    """Judge a certificate: the TLS below has seen that the client has its key, and nothing else."""
+    if record is None or record.over == "revoked":
+        words = "no key is known here that this client certificate stands for, or it was revoked; ask for one"
+        raise IdentityError(words, "key_unknown")
+    if not shown.notbefore <= utc_now() < shown.notafter:
+        raise IdentityError("the client certificate has ended, or is not good yet; ask for a new one", "key_expired")
+    return _good(record)
 
 
 async def record_of(secret: str | None, book: Book) -> KeyRecord:
     """Find the record of a key's secret. Raises IdentityError where there is none, or it is good no more."""
     if secret is None:
         raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
-    record: KeyRecord | None = None
-    if is_secret(secret):
-        try:
-            record = await answer_of(book(digest_of(secret)))
-        except LedgerUnavailable as error:
-            words = f"the keys cannot be read: {error}; nobody knows who calls, so the call was not sent"
-            raise IdentityError(words, "keys_unavailable") from None
+    record = await _look_up(digest_of(secret), book) if is_secret(secret) else None
     if record is None or record.over == "revoked":
         raise IdentityError("this Lockpin key is not known here, or was revoked; ask for a new one", "key_unknown")
+    return _good(record)
+
+
+async def _look_up(digest: bytes, book: Book) -> KeyRecord | None:
+    try:
+        return await answer_of(book(digest))
+    except LedgerUnavailable as error:
+        words = f"the keys cannot be read: {error}; nobody knows who calls, so the call was not sent"
+        raise IdentityError(words, "keys_unavailable") from None
+
+
+def _good(record: KeyRecord) -> KeyRecord:
     if record.over is not None:
         what = "has expired" if record.over == "expired" else "has a new secret by now, and this one is over"
         raise IdentityError(f"the Lockpin key {record.id} {what}; ask for a new one", "key_expired")

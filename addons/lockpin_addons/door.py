@@ -148,7 +148,7 @@ class Door:
             return None
         if not _is_near(client):
             try:
-                await self._callers.of(None if said is None else said.password)
+                await self._callers.of(None if said is None else said.password, client)
             except identity.IdentityError as error:
                 status = 503 if error.code == "keys_unavailable" else _CREDENTIALS_REQUIRED
                 return Barred(status, str(error))

@@ -288,7 +288,7 @@ class Gate:
         if trip.terms.config.mode == "solo":
             return bound
         said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
-        trip.caller, trip.bound = await self.callers.find(flow.request.headers, bound, said)
+        trip.caller, trip.bound = await self.callers.find(flow.request.headers, bound, said, flow.client_conn)
         return trip.bound
 
     def _payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> Payers:

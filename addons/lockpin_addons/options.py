@@ -58,6 +58,12 @@ def check(options: Options, config: Config) -> None:
     check_modes(options, is_team=config.mode == "team")
 
 
+def ask_for_certificates(options: Options, config: Config) -> None:
+    """In team mode ask clients for a certificate, which may stand for a key; who has none goes on without one."""
+    if config.mode == "team":
+        options.update(request_client_cert=True)
+
+
 def warnings(options: Options) -> list[str]:
     """List options that are allowed but write prompts, or trust anybody."""
     found = [f"option {name} writes prompts and replies" for name in _changed(options, WRITES_PROMPTS)]

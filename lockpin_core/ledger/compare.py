@@ -1,7 +1,8 @@
 """Compares the tables that follow from a ledger's rows with what the rows say. Knows SQL; changes nothing.
 
 What is told once and what rows do not say is not compared: which alert steps were told, who has which configuration,
-the providers' own ids of calls. What rows that were taken out have said is compared with what the row that stands for them says.
+the providers' own ids of calls. What rows that were taken out have said is compared with what the row says that stands
+for them.
 """
 
 from __future__ import annotations

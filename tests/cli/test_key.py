@@ -8,6 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from lockpin_core.keys import digest_of
 
@@ -352,3 +357,56 @@ def test_limit_that_cannot_be_is_one_line_and_makes_no_key(lockpin, home, words,
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert lockpin("key", "list", "--format", "json").stdout == "[]\n"
+
+
+def certificate(home, name, *, days=30):
+    """Write a client certificate; give its file and its fingerprint."""
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    until = datetime.now(UTC) + timedelta(days=days)
+    made = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        .serial_number(7).not_valid_before(until - timedelta(days=60)).not_valid_after(until).sign(key, hashes.SHA256())
+    )  # fmt: skip
+    file = home.path / f"{name}.pem"
+    file.write_bytes(made.public_bytes(Encoding.PEM))
+    return file, made.fingerprint(hashes.SHA256())
+
+
+def test_certificate_stands_for_a_key_in_place_of_a_secret(lockpin, home):
+    file, fingerprint = certificate(home, "build-7")
+
+    done = lockpin("key", "create", "--user", "ci", "--certificate", str(file))
+
+    key = done.stdout.strip()
+    assert (done.returncode, re.fullmatch(r"k-[0-9a-z]{10}", key) is not None) == (0, True)
+    assert "who shows its certificate, good until 20" in done.stderr
+    with closing(sqlite3.connect(home.ledger)) as books:
+        assert books.execute('SELECT "key" FROM key_digests WHERE digest = ?', (fingerprint,)).fetchone() == (key,)
+
+
+def test_key_with_a_secret_gets_a_certificate(lockpin, home):
+    secret, key = made(lockpin)
+    file, fingerprint = certificate(home, "next")
+
+    done = lockpin("key", "rotate", key, "--certificate", str(file))
+
+    assert done.stdout == f"{key}\n"
+    with closing(sqlite3.connect(home.ledger)) as books:
+        sql = 'SELECT digest FROM key_digests WHERE "key" = ? AND until IS NULL'
+        assert books.execute(sql, (key,)).fetchall() == [(fingerprint,)]
+    assert known(home, secret) != (key, 1)
+
+
+@pytest.mark.parametrize("fault", ["none", "over", "no file"])
+def test_file_without_a_good_certificate_makes_no_key(lockpin, home, fault):
+    file, _ = certificate(home, "old", days=-1)
+    if fault == "none":
+        file.write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    if fault == "no file":
+        file.unlink()
+
+    done = lockpin("key", "create", "--user", "ci", "--certificate", str(file))
+
+    words = {"none": "has no certificate", "over": "has a certificate that ended at", "no file": "cannot be read"}
+    assert done.returncode != 0 and words[fault] in done.stderr and done.stderr.count("\n") == 1
+    assert listed(lockpin) == {}

@@ -8,6 +8,7 @@ import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 
 from processes import Proxy, until
 
@@ -69,12 +70,17 @@ def read_head(raw: socket.socket) -> bytes:
     return reply
 
 
-def tls(raw: socket.socket, proxy: Proxy, name: str, alpn: list[str] | None = None) -> ssl.SSLSocket:
-    """Speak TLS inside a tunnel, trusting the proxy's CA for whatever name it shows."""
+def tls(
+    raw: socket.socket, proxy: Proxy, name: str, alpn: list[str] | None = None,
+    certificate: tuple[Path, Path] | None = None,
+) -> ssl.SSLSocket:  # fmt: skip
+    """Speak TLS inside a tunnel, trusting the proxy's CA for whatever name it shows; show a certificate, if asked."""
     context = ssl.create_default_context(cafile=str(proxy.ca))
     context.check_hostname = False
     if alpn:
         context.set_alpn_protocols(alpn)
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
     return context.wrap_socket(raw, server_hostname=name)
 
 

@@ -70,7 +70,9 @@ class Team:
         return answer, rows
 
     @contextlib.contextmanager
-    def opened(self, way: str, fields: Sequence[tuple[str, str]] = ()) -> Iterator[socket.socket]:
+    def opened(
+        self, way: str, fields: Sequence[tuple[str, str]] = (), *, certificate: tuple[Path, Path] | None = None
+    ) -> Iterator[socket.socket]:  # fmt: skip
         with socket.create_connection(("127.0.0.1", self.proxy.port), 10) as plain:
             if way == "base_url":
                 yield plain
@@ -78,7 +80,7 @@ class Team:
             plain.sendall(raw("CONNECT", f"{ANTHROPIC}:443", f"{ANTHROPIC}:443", fields))
             head = client.read_head(plain)
             assert b" 200 " in head.split(b"\r\n")[0], head
-            with client.tls(plain, self.proxy, ANTHROPIC, ["http/1.1"]) as inside:
+            with client.tls(plain, self.proxy, ANTHROPIC, ["http/1.1"], certificate) as inside:
                 yield inside
 
     def payer(self, rows: list) -> dict:
