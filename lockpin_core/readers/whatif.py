@@ -124,7 +124,11 @@ def replay(
     anywhere. `instant` turns microseconds into a time. `tasks` are budgets of single tasks, in place of the one that
     tasks have without them.
     """
-    run = _Run(limits, instant, tasks or {})
+    # What a task's own budget would have done is asked of all its calls, whosever they were.
+    run = _Run(
+        [replace(budget, own=False) for budget in limits], [budget for budget in limits if not budget.own], instant,
+        {task: replace(budget, own=False) for task, budget in (tasks or {}).items()},
+    )  # fmt: skip
     past = sorted(calls, key=lambda call: (call.at, call.id))
     # What ends in the same microsecond makes room for what begins in it.
     ends = [(call.ended, False, call) for call in past if call.ended is not None]
@@ -165,6 +169,7 @@ class _Seat:
 @dataclass(slots=True)
 class _Run:
     limits: Sequence[Budget]
+    others: Sequence[Budget]  # all of them but the tasks' own
     instant: Callable[[int], datetime]
     tasks: Mapping[str, Budget]
     accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
@@ -221,7 +226,7 @@ class _Run:
 
     def _limits(self, call: Past) -> Sequence[Budget]:
         own = self.tasks.get(call.payers.task)
-        return self.limits if own is None else [*(budget for budget in self.limits if not budget.own), own]
+        return self.limits if own is None else [*self.others, own]
 
     def _account(self, budget: Budget, subject: str, call: Past) -> _Account:
         """Find the account of a call's window, with what has left a rolling one taken off."""

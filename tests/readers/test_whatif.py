@@ -275,3 +275,36 @@ def test_budget_of_one_task_is_in_place_of_the_tasks_own():
         ("doc", Money.parse("1")),
         ("fix", Money.parse("2")),
     ]
+
+
+def of(number, user, groups):
+    whose = Payers("fix", "box", user=user, groups=groups)
+    return replace(call(number, "0.50", "0.40"), payers=whose)
+
+
+def test_a_limit_of_people_is_replayed_on_the_accounts_of_each():
+    calls = [
+        of(1, "ann", ("ml", "ops")),
+        of(2, "bob", ("ops",)),
+        of(3, "ann", ("ml",)),
+        of(4, "bob", ()),
+        of(5, None, ()),
+    ]
+    squads = limit("0.85", scope="group", groups=("ml", "ops"))
+
+    found = run(calls, squads)
+
+    # ml: c1 0.40, and c3 0.40 + 0.50 > 0.85; ops: c1 0.40, and c2 0.40 + 0.50 > 0.85. The others are in no group.
+    assert found.refused == ["c2", "c3"]
+    assert [(o.subject, o.calls, o.refused) for o in found.outcomes] == [("ml", 2, 1), ("ops", 2, 1)]
+    mine = run(calls, limit("0.85", scope="user", users=("ann",)))
+    assert [(o.subject, o.calls, o.refused) for o in mine.outcomes] == [("ann", 2, 1)]
+
+
+def test_a_budget_for_every_task_is_asked_of_the_calls_of_users_too():
+    own = Budget("task", "task", Window("lifetime"), Money.parse("1"), enforce=True, own=True)
+    calls = [of(1, "ann", ()), of(2, "bob", ()), of(3, None, ())]
+
+    assert replay(calls, [own], clock.instant).refused == ["c3"]  # 0.80 + 0.50 > 1
+    anns = {"fix": replace(own, users=("ann",), limit=Money.parse("0.3"))}
+    assert replay(calls, [own], clock.instant, anns).refused == ["c1"]
