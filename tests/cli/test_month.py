@@ -12,11 +12,14 @@ import pytest
 
 from lockpin_cli.budget_status import standings, view_of
 from lockpin_core.budgets import Budget
+from lockpin_core.call import Terms
 from lockpin_core.config import Config, Places, load
 from lockpin_core.ledger.protocol import Held, Rules, Short
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.verify import verify
 from lockpin_core.money import Money
+from lockpin_core.prices import PriceTable, price, shipped_dir
+from lockpin_core.usage import Unit
 from lockpin_core.windows import Window
 from tests.ledger.desk import SetClock, call, charge, counted_ids
 
@@ -145,6 +148,24 @@ def test_the_gateways_file_loads_unchanged(month):
         "company-month", "org", Window("month"), limit=Money.parse("50000"), alert_at=("0.8", "0.95")
     )
     assert list(month.config.pricing) == ["claude-sonnet-4-5-20250929", "gpt-5-codex", "in-house-70b"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "dollars"),
+    [
+        ("anthropic", "claude-sonnet-4-5-20250929", "22.05"),  # a million of each: 3 + 15 + 0.30 + 3.75
+        ("openai", "gpt-5-codex", "12.625"),  # 1.25 + 10 + 0.125, and a write at the input's 1.25
+        ("vllm", "in-house-70b", "1.8"),  # 0.4 + 0.6, and cached ones at the input's 0.4
+    ],
+)
+def test_prices_of_the_gateways_file_are_those_that_are_charged(month, provider, name, dollars):
+    table = PriceTable.load(shipped_dir(), month.config.pricing, month.config.models)
+    model = table.find(provider, name, oct_(1))
+    units = (Unit.INPUT, Unit.OUTPUT, Unit.CACHE_READ, Unit.CACHE_WRITE_5M)
+
+    assert (
+        price(model, dict.fromkeys(units, 10**6), Terms(), oct_(1), prompt_size=3) == Money.parse(dollars).nano * 1000
+    )
 
 
 def test_on_the_15th_a_rolling_window_still_has_what_leaves_it_in_a_quarter_of_an_hour(month):
