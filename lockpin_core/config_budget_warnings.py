@@ -26,6 +26,7 @@ def budget_warnings(
     config: Config, table: PriceTable, callers: Sequence[Payers] = (), *, at: datetime
 ) -> Iterator[str]:
     """List the warnings, by budget. `callers` are those for whom there are keys."""
+    callers = () if config.oidc is not None else callers  # tokens name people whom no key does
     for budget in config.budgets:
         for why in (*doubts(budget, table), *_without_callers(budget, config.mode, callers)):
             yield f'budget "{budget.name}" {why}'

@@ -9,6 +9,7 @@ from lockpin_core.call import Payers
 from lockpin_core.config import Config, TaskKeys, Upstream
 from lockpin_core.config_warnings import warnings
 from lockpin_core.money import Money
+from lockpin_core.oidc import Issuer
 from lockpin_core.price_table import PriceTable
 from lockpin_core.providers import Providers
 from lockpin_core.windows import Window
@@ -296,3 +297,7 @@ def test_people_that_no_key_stands_for_are_named(warn):
         'budget "none" can never match: no key has the groups search, ops',
         'budget "zoe" can never match: no key has the user zoe',
     ]
+    by_token = replace(
+        PLAIN, daily_usd=None, mode="team", budgets=budgets, oidc=Issuer("https://id.example", "lockpin")
+    )
+    assert warn(by_token, ann, bob) == []  # tokens name whom they like
