@@ -30,10 +30,11 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.keys import digest_of
+from lockpin_core.keys import KeyRecord, digest_of
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
+from lockpin_core.oidc import is_for
 from lockpin_core.readers.figures import line
 
 app = new_app()
@@ -142,12 +143,22 @@ def _settle_budget(config: Config, task: str | None, limit: Money | None) -> Non
 
 
 def _user(reader: LedgerReader, config: Config) -> str | None:
-    """Name the user of the key that the command will call with. Raises CommandError where it is not good."""
-    found = reader.key(digest_of(os.environ.get(KEY, "").strip()), now=utc_now())
+    """Name the user of the key that the command will call with; None: it is a token, which the proxy alone can check.
+
+    Raises CommandError where the key is not good.
+    """
+    secret = os.environ.get(KEY, "").strip()
+    if config.oidc is not None and is_for(secret, config.oidc):
+        return None
+    found = _caller(reader, secret)
     if found is None or found.over is not None:
         state = "not known" if found is None else found.over
         raise CommandError(f"the key in {KEY} is {state} in {config.ledger}; `lockpin key list` shows those there are")
     return found.user
+
+
+def _caller(reader: LedgerReader, secret: str) -> KeyRecord | None:
+    return reader.key(digest_of(secret), now=utc_now())
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +178,30 @@ def _sums(config: Config, task: str | None, since: datetime) -> Sums:
     if not is_there(config.ledger):
         return Sums(task, 0, 0, ZERO, ZERO, ZERO, None)
     rules, now = known(config).book.rules, utc_now()
-    payers = Payers(task or config.task.default, socket.gethostname())
     with LedgerReader(config.ledger) as reader, reader.at_once():
+        caller = _caller(reader, os.environ.get(KEY, "").strip()) if config.mode == "team" else None
+        payers = _payers(task or config.task.default, caller)
         total = reader.total(since=since, task=task)
         held = sum(hold.held.nano for hold in reader.open_holds() if task in (None, hold.task) and hold.at >= since)
-        limits = [standing for standing in reader.standings(rules, payers, now=now) if _binds(standing, task)]
+        limits = [standing for standing in reader.standings(rules, payers, now=now) if _binds(standing, task, caller)]
     tightest = min(limits, key=_left, default=None)
     return Sums(task, total.calls, total.refused, total.spent, total.estimated, Money(held), tightest)
 
 
-def _binds(standing: Standing, task: str | None) -> bool:
+def _payers(task: str, caller: KeyRecord | None) -> Payers:
+    if caller is None:
+        return Payers(task, socket.gethostname())
+    return Payers(
+        task, socket.gethostname(), key=caller.id, user=caller.user, team=caller.team, groups=caller.groups,
+        ring=caller.ring, project=caller.project, tags=caller.tags,
+    )  # fmt: skip
+
+
+def _binds(standing: Standing, task: str | None, caller: KeyRecord | None) -> bool:
+    """Say whether a limit is for all that such a command may call; whom it is for is known where the caller is."""
     budget = standing.budget
-    is_for_all = not any(getattr(budget, name) for name in FILTERS) and (task is not None or budget.scope != "task")
+    filters = FILTERS if caller is None else ("providers", "models")
+    is_for_all = not any(getattr(budget, name) for name in filters) and (task is not None or budget.scope != "task")
     return budget.enforce and standing.limit is not None and is_for_all
 
 

@@ -43,11 +43,20 @@ def start_block(start: Start) -> list[str]:
         f"lockpin {__version__} on {where}",
         f"  config   {start.config.file or 'none (defaults)'}",
         f"  ledger   {start.config.ledger}",
+        *_team(start.config),
         *(f"  limit    {line}" for line in _limits(start)),
         f"  prices   of {start.price_date}",
         f"  CA       {start.authority}",
         *(f"  warning  {line}" for line in start.warnings),
     ]
+
+
+def _team(config: Config) -> list[str]:
+    if config.mode == "solo":
+        return []
+    hosts = ", ".join(config.allow_hosts) or "any public one"
+    tokens = f", or a token of {config.oidc.url}" if config.oidc is not None else ""
+    return [f"  team     each call to a provider needs a key{tokens}; other hosts that can be reached: {hosts}"]
 
 
 def _limits(start: Start) -> list[str]:

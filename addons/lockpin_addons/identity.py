@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 import socket
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -127,7 +128,7 @@ def _tags(raw: str | None) -> tuple[tuple[str, str], ...]:
     if raw is None:
         return ()
     tags: dict[str, str] = {}
-    for part in raw.split(","):
+    for part in unicodedata.normalize("NFC", raw).split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or not value or not part.isprintable():
             raise IdentityError("header x-lockpin-tag must read k=v, k2=v2")

@@ -447,3 +447,31 @@ def test_in_team_mode_a_budget_is_the_key_users_own(lockpin, home):
     assert nobodys.returncode == 1
     assert "the key in LOCKPIN_KEY is not known in" in nobodys.stderr
     assert "lp_nobody" not in nobodys.stderr
+
+
+TEAM = 'mode: team\nupstreams: {{api.anthropic.com: "{}"}}\n'
+
+
+def test_in_team_mode_a_run_calls_with_its_users_key_and_says_what_its_user_has_left(tmp_path, origin):
+    with at_desk(tmp_path, TEAM.format(origin.url)) as desk:
+        key = desk.lockpin("key", "create", "--user", "ann", "--limit-usd", "9", "--window", "day").stdout.strip()
+
+        done = desk.run("--task", "fix", "--budget", "2", "--", sys.executable, "-c", AGENT, "100", LOCKPIN_KEY=key)
+        again = desk.run("--task", "fix", "--", sys.executable, "-c", AGENT, "100", LOCKPIN_KEY=key)
+
+        assert (done.stdout, again.stdout) == ("200\n", "200\n"), done.stderr
+        assert re.search(r"left \$1\.99\d* of its budget", again.stderr), again.stderr
+        assert key not in done.stderr
+        (task,) = json.loads(desk.lockpin("task", "list", "--format", "json").stdout)
+        assert (task["user"], task["limit_usd"]) == ("ann", 2)
+        (row,) = json.loads(desk.lockpin("report", "--by", "user", "--format", "json").stdout)["rows"]
+        assert (row["key"], row["calls"]) == ("ann", 2)
+
+
+def test_in_team_mode_a_run_without_a_key_does_not_start(tmp_path, origin):
+    with at_desk(tmp_path, TEAM.format(origin.url)) as desk:
+        done = desk.run("--budget", "2", "--", sys.executable, "-c", "print('ran')")
+
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("lockpin: mode: team needs a key; set LOCKPIN_KEY to yours")
+        assert not desk.ledger.exists()

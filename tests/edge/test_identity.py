@@ -60,3 +60,11 @@ def test_the_password_of_credentials_stands_in_no_line_of_a_log():
     said = proxy_credentials({"proxy-authorization": f"Basic {base64.b64encode(b'fix:secret').decode()}"})
 
     assert "secret" not in repr(said)
+
+
+def test_a_tag_is_the_same_however_its_letters_are_made():
+    headers = http.Headers([(b"X-Lockpin-Tag", "cafe\u0301=e\u0301".encode())])
+
+    found = read_payers(headers, {}, proxy_user=None, path_task=None, default_task="d", from_session=False)
+
+    assert found.tags == (("caf\u00e9", "\u00e9"),)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import client
+import processes
 import pytest
 import teams
 from processes import until
@@ -499,3 +500,26 @@ def test_what_a_key_has_left_of_its_own_limit_stands_on_replies_and_refusals(rig
 
 def next_midnight():
     return f"{(datetime.now(UTC) + timedelta(days=1)).date()}T00:00:00Z"
+
+
+@pytest.mark.parametrize("kind", ["mitmdump", "up"])
+def test_a_team_may_be_served_on_another_address_and_one_person_may_not(kind, tmp_path):
+    words = ("--listen-host", "127.0.0.2") if kind == "mitmdump" else ("--host", "127.0.0.2")
+    home = processes.make_home(tmp_path)
+    made = processes.launch(tmp_path, "mode: team\nallow_hosts: [git.corp]\n", kind=kind, arguments=words, home=home)
+    try:
+        until(lambda: "limit" in made.printed() and "127.0.0.2" in made.printed())
+        with socket.create_connection(("127.0.0.2", made.port), 10) as connection:
+            health = send(connection, raw("GET", "/lockpin/healthz", f"127.0.0.2:{made.port}", []))
+            refused = send(connection, raw("POST", "/openai/v1/chat/completions", f"127.0.0.2:{made.port}", []))
+    finally:
+        processes.end(made.process)
+    alone = processes.launch(tmp_path, "", kind=kind, arguments=words)
+    try:
+        assert alone.process.wait(processes.PATIENCE_S) == 1
+    finally:
+        processes.end(alone.process)
+
+    assert (health.status, refused.status, refused.code) == (200, 401, "key_required")
+    assert "team     each call to a provider needs a key; other hosts that can be reached: git.corp" in made.printed()
+    assert 'listening on "127.0.0.2" is refused in solo mode' in alone.printed()
