@@ -20,8 +20,16 @@ PROMPT, REPLY, OWN = "UNIQUE-PROMPT-CANARY-123", "UNIQUE-REPLY-CANARY-456", "sk-
 NAME = "a-name-of-no-prompt"  # names of models, tools and fields are told and kept: they say what was wrong
 MORE = """
 max_request_mb: 1
+oidc: {issuer: "http://127.0.0.1:9", audience: lockpin}
 budgets: [{name: small, scope: machine, window: day, limit_usd: 500, action: enforce}]
 """
+
+
+def token():
+    """Make a token of an identity provider that nobody can reach: who it is for is seen, who it is of is not."""
+    told = {"iss": "http://127.0.0.1:9", "aud": "lockpin", "email": "ann@corp.com"}
+    parts = [json.dumps(part).encode() for part in ({"alg": "ES256", "kid": "a"}, told)]
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), "c2lnbmF0dXJl" * 6])
 
 
 def body(**more):
@@ -82,6 +90,11 @@ def refusals(key, other):
         ([("x-api-key", other)], path, plain),  # revoked
         ([*own, ("x-lockpin-key", other)], path, plain),
         ([("x-lockpin-key", f"{key},{other}")], path, plain),
+        ([("x-lockpin-key", token())], path, plain),
+        ([("Authorization", f"Bearer {token()}")], path, plain),
+        ([("x-lockpin-key", token()), ("Cookie", token())], path, plain),
+        ([("x-lockpin-key", token()), *own], path, plain),
+        ([*own, ("X-Lockpin-Task", token())], path, plain),
         ([*own, ("User-Agent", key)], path, plain),
         ([*own, ("Cookie", key)], path, plain),
         ([*own, ("X-Lockpin-Task", key)], path, plain),
@@ -183,7 +196,15 @@ def test_nothing_that_is_secret_is_written_anywhere(kind, tmp_path):
         said = [teams.command(home, *words) for words in COMMANDS]
         team.proxy.stop()
         told += [f"{done.stdout}{done.stderr}".encode() for done in said]
-        secrets = [PROMPT, REPLY, OWN, *REAL.values(), *(key.secret for key in team.keys.values())]
+        secrets = [
+            PROMPT,
+            REPLY,
+            OWN,
+            token(),
+            token().split(".")[2],
+            *REAL.values(),
+            *(key.secret for key in team.keys.values()),
+        ]
         printed = team.proxy.printed()
 
     (home / "told.txt").write_bytes(b"\n".join(told))

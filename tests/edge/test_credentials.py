@@ -1,11 +1,14 @@
 """Which key a request presents, from whatever place, and that one in a wrong place is refused by name."""
 
 import base64
+from urllib.parse import unquote
 
 import pytest
 from desks import PROVIDERS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lockpin_addons.credentials import Presented, holds_key, presented, with_real_key
-from lockpin_addons.identity import Credentials, IdentityError
+from lockpin_addons.identity import Credentials, IdentityError, strip_own
 from lockpin_addons.route import Bound
 from mitmproxy import http
 
@@ -293,3 +296,65 @@ def test_a_token_contradicts_and_leaves_as_little_as_a_key(fields, more):
 
 def test_no_key_is_shown_by_what_was_presented():
     assert KEY not in repr(Presented(KEY))
+
+
+# Pieces of which requests are put together: keys in many spellings, beside what is none.
+SPELLED = (
+    KEY,
+    OTHER,
+    KEY.upper(),
+    f"lp%5F{KEY[3:]}",
+    f"%6Cp_{KEY[3:]}",
+    f"lp%255F{KEY[3:]}",
+    f"ｌｐ＿{KEY[3:]}",
+    KEY[:40],
+)
+PLAIN = ("", "sk-own", "a=b", "Bearer", "%", "é", "1")
+JOINTS = (
+    "{0}",
+    "Bearer {0}",
+    "bearer\t{0}",
+    "{0}, {1}",
+    "x{0}",
+    "{0}x",
+    "{1}={0}",
+    " {0} ",
+    "a\r\n {0}",
+    '"{0}"',
+    "{1}.{0}",
+)
+NAMES_OF_HEADERS = (
+    "authorization", "Authorization", "x-api-key", "api-key", "X-Goog-Api-Key", "cf-aig-authorization", "cookie",
+    "x-lockpin-key", "X-Lockpin-Task", "x-lockpin-tag", "user-agent", "X-Other", "proxy-authorization", "x_lockpin_key",
+)  # fmt: skip
+texts = st.builds(lambda joint, *parts: joint.format(*parts), st.sampled_from(JOINTS),
+                  *[st.one_of(st.sampled_from(SPELLED), st.sampled_from(PLAIN))] * 2)  # fmt: skip
+requests = st.lists(st.tuples(st.sampled_from(NAMES_OF_HEADERS), texts), max_size=5)
+queries = st.lists(
+    st.builds("{}={}".format, st.sampled_from(("key", "Key", "token", "alt", "k%65y")), texts), max_size=3
+)
+
+
+@given(requests, queries, texts, st.booleans(), st.sampled_from((None, KEY, OTHER, "task")))
+@settings(max_examples=500, deadline=None)
+def test_whatever_a_request_is_made_of_no_key_of_ours_is_left_in_what_leaves(
+    fields, parts, segment, by_base_url, password
+):
+    said = [None if password is None else Credentials("fix", password)]
+    headers = http.Headers([(name.encode(), value.encode()) for name, value in fields])
+    path = f"/v1/{segment.replace('/', '')}" + ("?" + "&".join(parts) if parts else "")
+    where = bound(path.replace("\r\n", ""), by_base_url=by_base_url)
+    try:
+        found = presented(headers, where, said)
+    except IdentityError as error:
+        assert KEY[3:] not in str(error).lower() and OTHER[3:] not in str(error).lower()
+        return
+
+    if found.in_slot:
+        where = with_real_key(headers, where, found.secret, "sk-real")
+    strip_own(headers)
+
+    left = " ".join([where.path, *(f"{name!r} {value!r}" for name, value in headers.fields)])
+    for _ in range(3):
+        assert KEY[3:] not in left and OTHER[3:] not in left, left
+        left = unquote(left)
