@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from lockpin_cli.output import View, breadth, plain
 
 GAP = 2  # spaces between columns
 _NAME = 6  # cells in which a name may fold inside
+_PART = re.compile(r"[^-_:@./]+[-_:@./]*|[-_:@./]+")  # of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,23 @@ def is_whole(view: View, room: int) -> bool:
     """Say whether a view fits with all its columns and no folded text."""
     layout = fit(view, room)
     return not layout.left_out and not layout.is_folded
+
+
+def folded(text: str, width: int) -> str:
+    """Write the words of a text that are too long for a width in lines of it: by their parts ("team-", "monthly"),
+    where that takes no more lines than cutting them anywhere does.
+    """
+    return " ".join(_in_parts(word, width) if breadth(word) > width else word for word in text.split(" "))
+
+
+def _in_parts(word: str, width: int) -> str:
+    lines = [""]
+    for part in _PART.findall(word):
+        if breadth(lines[-1] + part) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    is_short = all(breadth(line) <= width for line in lines)
+    return "\n".join(lines) if is_short and len(lines) <= -(-breadth(word) // width) else word
 
 
 def _folded(view: View, kept: Sequence[int], least: list[int], room: int) -> list[int]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockpin_cli.layout import GAP, Layout
+from lockpin_cli.layout import GAP, Layout, folded
 from lockpin_cli.output import plain
 
 _NOTHING = "-"  # a cell without a value
@@ -39,5 +39,9 @@ def table_of(layout: Layout) -> Table:
         )  # fmt: skip
     tones: Sequence[str] = view.tones or [""] * len(view.cells)
     for row, tone in zip(view.cells, tones, strict=True):
-        table.add_row(*(Text(plain(cell), style="dim" if cell == _NOTHING else "") for cell in row), style=tone or None)
+        texts = [
+            plain(cell) if column.right else folded(plain(cell), width)
+            for cell, column, width in zip(row, view.columns, layout.widths, strict=True)
+        ]
+        table.add_row(*(Text(text, style="dim" if text == _NOTHING else "") for text in texts), style=tone or None)
     return table

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockpin_cli.layout import fit
+from lockpin_cli.layout import fit, folded
 from lockpin_cli.output import Column, View
 
 VIEW = View(
@@ -86,3 +86,20 @@ def test_tight_words_of_such_a_view_stand_below_each_other_before_names_give_way
     assert fit(view, 31).widths == [11, 11, 5]
     assert (fit(view, 30).widths, fit(view, 30).is_folded) == ([11, 6, 5], True)
     assert fit(view, 25).widths == [10, 6, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("team-monthly", 12, ["team-monthly"]),
+        ("team-monthly", 8, ["team-", "monthly"]),
+        ("user:alice@acme.com", 8, ["user:", "alice@", "acme.com"]),
+        ("group:checkout", 8, ["group:", "checkout"]),
+        ("user:alice@acme.com", 11, ["user:alice@", "acme.com"]),
+        ("user:alice@acme.com", 10, ["user:alice@acme.com"]),  # two lines where it is cut anywhere, three by parts
+        ("engineer-day", 8, ["engineer-day"]),  # "engineer-" has no room
+        ("a longish-name here", 8, ["a longish-", "name here"]),
+    ],
+)
+def test_a_name_without_room_is_parted_where_its_parts_end(text, width, lines):
+    assert folded(text, width).split("\n") == lines
