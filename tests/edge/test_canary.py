@@ -5,14 +5,13 @@ provider's key and no Lockpin key is in any file, line, error, receipt or header
 import base64
 import json
 import socket
-from pathlib import Path
-from urllib.parse import quote
 
 import client
 import processes
 import pytest
 import sdks
 import teams
+from canary import where
 from processes import until
 from teams import REAL, basic, raw, send
 
@@ -167,20 +166,6 @@ COMMANDS = (
     ("ledger", "events", "--format", "json"), ("key", "list", "--format", "json"), ("budget", "status"),
     ("ledger", "backup", "copy.sqlite3"), ("validate",), ("prices", "explain", "last"),
 )  # fmt: skip
-
-
-def spellings(secret):
-    text = secret.encode()
-    coded = {base64.b64encode(pad + text)[4:-4] for pad in (b"", b"x", b"xx")}  # whatever stands before it
-    return {text, quote(secret, safe="").encode(), text[::-1], text.hex().encode(), *coded}
-
-
-def where(secret, folder: Path):
-    """List the files in which a text stands, in any of its spellings."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return [
-        f"{file.name}: {sought[:9]!r}…" for file in files for sought in spellings(secret) if sought in file.read_bytes()
-    ]
 
 
 @pytest.mark.timeout(180)

@@ -32,9 +32,14 @@ OF_ALICE = {
 }  # fmt: skip
 
 
+USED_UP = """
+budgets: [{name: gus, scope: user, users: [gus], window: day, limit_usd: 0.0001, action: enforce}]
+"""
+
+
 @pytest.fixture(scope="module", params=["mitmdump", "up"])
 def rig(request, tmp_path_factory):
-    with teams.team(tmp_path_factory.mktemp("team"), kind=request.param) as found:
+    with teams.team(tmp_path_factory.mktemp("team"), USED_UP, kind=request.param) as found:
         found.key("Alice@Corp.com", *ALICE)
         found.key("bob")
         yield found
@@ -119,6 +124,27 @@ def test_a_task_is_named_as_ever_and_a_tag_is_added(rig):
 
     assert [rows[0]["task"] for rows in (by_user, by_path, by_header)] == ["fix login", "fix-path", "other"]
     assert rig.payer(by_header) == of_alice(rig, tags='{"env":"ci","run":"7"}')
+
+
+def test_who_has_used_up_a_limit_gets_round_it_by_no_name(rig):
+    key, before = rig.key("Gus").secret, sent(rig)
+    tricks = [
+        [], [("X-Lockpin-User", "bob")], [("X-Lockpin-Task", "other")], [("X-Lockpin-Tag", "user=bob")],
+        [("X-Lockpin-Key-Id", rig.keys["bob"].id)], [("User-Agent", "claude-cli/2.1"), ("X-Claude-Code-Session-Id", "b")],
+        [basic("bob", key)],
+    ]  # fmt: skip
+
+    found = [rig.ask([("x-api-key", key), *fields])[0] for fields in tricks]
+    found += [
+        rig.ask([("x-api-key", key)], path="/t/bob/anthropic/v1/messages", body={"metadata": {"user_id": "bob"}})[0]
+    ]
+
+    assert {(answer.status, answer.json["lockpin"]["subject"]) for answer in found} == {(402, "gus")}
+    asked = rig.origin.calls()[before:]  # how many tokens the prompts have, which costs nothing
+    assert {(entry["path"], entry["headers"].get("x-api-key")) for entry in asked} == {
+        ("/v1/messages/count_tokens", REAL["anthropic"])
+    }
+    assert rig.ask([("x-api-key", rig.keys["bob"].secret)])[0].status == 200
 
 
 # What a caller may make up; the key stays who pays.
@@ -523,3 +549,26 @@ def test_a_team_may_be_served_on_another_address_and_one_person_may_not(kind, tm
     assert (health.status, refused.status, refused.code) == (200, 401, "key_required")
     assert "team     each call to a provider needs a key; other hosts that can be reached: git.corp" in made.printed()
     assert 'listening on "127.0.0.2" is refused in solo mode' in alone.printed()
+
+
+def test_while_the_keys_cannot_be_read_nobody_is_known_and_afterwards_all_is_as_before(tmp_path):
+    with teams.team(tmp_path) as rig:
+        key = rig.key("ann").secret
+        assert rig.ask([("x-api-key", key)])[0].status == 200
+        teams.settled(rig.proxy)
+        away, before = rig.proxy.ledger.with_name("away"), sent(rig)
+        rig.proxy.ledger.rename(away)
+
+        answers = [
+            client.call(rig.proxy, "/anthropic/v1/messages", {}, x_api_key=key),
+            client.call(rig.proxy, "/anthropic/v1/models", method="GET", x_api_key=key),
+        ]
+
+        assert [(answer.status, answer.code) for answer in answers] == [(503, "keys_unavailable")] * 2
+        assert all(
+            answer.headers["retry-after"] == "5" and "x-should-retry" not in answer.headers for answer in answers
+        )
+        assert "the keys cannot be read: " in answers[0].json["error"]["message"]
+        assert sent(rig) == before
+        away.rename(rig.proxy.ledger)
+        until(lambda: rig.ask([("x-api-key", key)])[0].status == 200)

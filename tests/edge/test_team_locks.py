@@ -8,6 +8,7 @@ import re
 import mutants
 import pytest
 import teams
+from canary import where
 from processes import until
 from teams import basic, raw, send
 
@@ -73,6 +74,8 @@ def test_no_fault_lets_a_call_past_without_a_key_or_a_key_of_ours_out(tmp_path):
         assert (sent_at(team, secret, "slot", 1), sent_at(team, secret, "tunnel", 2)) == (200, 200)
         until(lambda: not team.proxy.rows("SELECT 1 FROM open_holds"))
         assert secret not in team.proxy.printed()
+        team.proxy.stop()
+        assert where(secret, team.proxy.home) == []
 
     assert faults == set()
     modules = {point.split(":")[0] for point, _ in hits}
