@@ -317,7 +317,8 @@ class Engine(Settler):
         waited_ms = self._seeker.waits.waited_ms(incoming.id)
         facts = ReceiptFacts(
             incoming.id, self._clock(), "refused", incoming.payers.task, incoming.provider.name, model,
-            code=words.code, waited_ms=waited_ms, budgets=short.standings if short else (),
+            key=incoming.payers.key, user=incoming.payers.user, code=words.code, waited_ms=waited_ms,
+            budgets=short.standings if short else (),
         )  # fmt: skip
         told = receipt(facts)
         if write:

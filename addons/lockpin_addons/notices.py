@@ -67,6 +67,7 @@ def _facts(held: Held, resolved: Resolved) -> ReceiptFacts:
     call, charge = held.call, resolved.charge
     return ReceiptFacts(
         call.id, held.at, "allowed", call.payers.task, call.provider, call.model,
+        key=call.payers.key, user=call.payers.user,
         model_served=charge.model_served if charge else None,
         held=resolved.held,
         charged=charge.amount if charge else ZERO,

@@ -572,3 +572,21 @@ def test_while_the_keys_cannot_be_read_nobody_is_known_and_afterwards_all_is_as_
         assert sent(rig) == before
         away.rename(rig.proxy.ledger)
         until(lambda: rig.ask([("x-api-key", key)])[0].status == 200)
+
+
+def test_a_receipt_names_key_and_user_on_the_reply_in_a_refusal_and_from_the_ledger(rig):
+    key = rig.keys["Alice@Corp.com"]
+
+    whole, _ = rig.ask([("x-api-key", key.secret)])
+    refused, _ = rig.ask([("x-api-key", key.secret)], body={"model": "nobodys"})
+    found = []
+    for answer, shown in (
+        (whole, json.loads(whole.headers["x-lockpin-receipt"])),
+        (refused, refused.json["lockpin"]["receipt"]),
+    ):
+        call = answer.headers["x-lockpin-call"]
+        until(lambda call=call: rig.proxy.rows("SELECT 1 FROM rows WHERE call = ? AND kind != 'hold'", call))
+        told = json.loads(teams.command(rig.proxy.home, "receipt", call).stdout)
+        found += [(one["key"], one["user"]) for one in (shown, told)]
+
+    assert found == [(key.id, "alice@corp.com")] * 4
