@@ -63,7 +63,7 @@ def test_a_call_that_does_not_fit_is_answered_and_nothing_is_held():
     receipt = found["lockpin"]["receipt"]
     assert (receipt["decision"], receipt["code"], receipt["model"]) == ("refused", "budget_exceeded", "pen")
     assert [(one["name"], one["limit_usd"]) for one in receipt["budgets"]] == [("task", "0.05")]
-    assert (desk.kinds(), desk.held()) == (["refusal"], 0)
+    assert (desk.kinds(), desk.held()) == (["refusal", "event"], 0)  # the first call that a limit has no room for is told
 
 
 def test_the_messages_wire_is_refused_in_its_own_shape():
@@ -308,7 +308,7 @@ def test_a_limit_of_lockpins_own_does_not_shrink_below_the_floor():
     found = answered(desk.ask(body(limit=None)))
 
     assert found["lockpin"]["fits"] == {"max_output_tokens": 4000}
-    assert desk.kinds() == ["refusal"]
+    assert desk.kinds() == ["refusal", "event"]
 
 
 def test_where_held_money_is_in_the_way_of_the_floor_alone_the_refusal_is_about_that():
