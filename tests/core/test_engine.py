@@ -63,7 +63,10 @@ def test_a_call_that_does_not_fit_is_answered_and_nothing_is_held():
     receipt = found["lockpin"]["receipt"]
     assert (receipt["decision"], receipt["code"], receipt["model"]) == ("refused", "budget_exceeded", "pen")
     assert [(one["name"], one["limit_usd"]) for one in receipt["budgets"]] == [("task", "0.05")]
-    assert (desk.kinds(), desk.held()) == (["refusal", "event"], 0)  # the first call that a limit has no room for is told
+    assert (desk.kinds(), desk.held()) == (
+        ["refusal", "event"],
+        0,
+    )  # the first call that a limit has no room for is told
 
 
 def test_the_messages_wire_is_refused_in_its_own_shape():
