@@ -36,7 +36,7 @@ _BOOKED = "SELECT usd, tokens, code, over_hold, data FROM rows WHERE call = ? AN
 _LATER = f"""
 SELECT id, budget, subject FROM accounts WHERE reset_row < :row AND counted_row >= :row
   AND coalesce(window_start, {FIRST}) <= :held_at AND :held_at < coalesce(window_end, {LAST})
-  AND (scope, subject) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:whose))
+  AND (scope, subject) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:whose))
 ORDER BY id"""
 _COUNTED = (
     "SELECT id FROM rows WHERE task IS NULL AND kind = 'event' AND code IN ('account_opened', 'account_caught_up') "
