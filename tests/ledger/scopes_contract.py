@@ -120,6 +120,26 @@ class ScopesContract:
             who = [name for name, of in callers.items() if subject in of]
             assert after["limit", subject] == (f"{sum(spent[name] for name in who) + 0.4:g}", "0")
 
+    @pytest.mark.parametrize("scope", ["group", "tag"])
+    def test_names_of_any_letters_are_found_again_in_rows(self, desk, scope):
+        odd = {
+            "user": "ann",
+            "groups": ("größe", 'a"b', "\\", "😀"),
+            "tags": (("ü", "=x=y"), ("q", '":"'), ("😀", "\\")),
+        }
+        near = {"user": "bob", "groups": ("größ", "a", "b", '"'), "tags": (("ü", "=x=y2"), ("q", '"')), "key": "k2"}
+        few = rules(machine("100"))
+        for name, who in (("c1", odd), ("c2", near)):
+            hold(desk, name, "2", few, **who)
+            settle(desk, name, "1")
+            hold(desk, f"{name}-open", "2", few, **who)
+
+        later = rules(machine("100"), scoped(scope, "50", groups=odd["groups"] if scope == "group" else ()))
+
+        found = {key: sums for key, sums in stands(desk, later, odd).items() if key[0] == "limit"}
+        names = odd["groups"] if scope == "group" else ("ü==x=y", 'q=":"', "😀=\\")
+        assert found == {("limit", name): ("1", "2") for name in names}
+
     def test_a_task_under_a_user_under_a_team_must_fit_them_all(self, desk):
         budgets = (
             scoped("task", "4", name="a-task"),
