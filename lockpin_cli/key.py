@@ -255,7 +255,10 @@ def _stands(key: KeyRecord, standing: Standing) -> str:
     name = "" if budget.name == key.id else f"{budget.name}: "
     acts = "" if budget.enforce else ", it only warns"
     terms = line(budget).removeprefix("key, ")
-    return f"{name}{terms}{acts}; spent {said(standing.spent)}, held {said(standing.held)}"
+    tokens = ("", "")
+    if standing.limit_tokens is not None:
+        tokens = f" and {standing.spent_tokens:,} tokens", f" and {standing.held_tokens:,} tokens"
+    return f"{name}{terms}{acts}; spent {said(standing.spent)}{tokens[0]}, held {said(standing.held)}{tokens[1]}"
 
 
 def _record(key: KeyRecord) -> dict[str, object]:

@@ -112,10 +112,15 @@ def _share(share: Share) -> dict[str, object]:
 
 
 def _budget(standing: Standing) -> dict[str, object]:
-    return {
+    """Tell how an account stands; tokens only where they are limited."""
+    dollars: dict[str, object] = {
         "name": standing.budget.name,
         "subject": standing.subject,
         "spent_usd": standing.spent.exact(),
         "held_usd": standing.held.exact(),
         "limit_usd": _usd(standing.limit),
     }
+    if standing.limit_tokens is None:
+        return dollars
+    tokens = {"spent_tokens": standing.spent_tokens, "held_tokens": standing.held_tokens}
+    return {**dollars, **tokens, "limit_tokens": standing.limit_tokens}

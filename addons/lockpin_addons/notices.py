@@ -41,17 +41,35 @@ def settled_headers(held: Held, resolved: Resolved) -> dict[str, str]:
     cost = resolved.charge.amount if resolved.charge is not None else ZERO
     headers = {
         "X-Lockpin-Cost-Usd": cost.exact(),
-        "X-Lockpin-Spent-Usd": resolved.task_spent.exact(),
         "X-Lockpin-Receipt": _encode(receipt(_facts(held, resolved))),
+        **_task_spent(held, resolved),
     }
     left = _smallest_left(resolved.standings)
     if left is not None:
         headers["X-Lockpin-Remaining-Usd"] = left.exact()
-        if len(resolved.recent) >= MIN_CALLS_FOR_FORECAST:
+        if not _is_of_somebody(held) and len(resolved.recent) >= MIN_CALLS_FOR_FORECAST:
             typical = int(statistics.median_high(amount.nano for amount in resolved.recent))
             if typical:
                 headers["X-Lockpin-Calls-Left"] = str(left.nano // typical)
+    tokens = [
+        count for one in resolved.standings if one.budget.enforce and (count := one.remaining_tokens()) is not None
+    ]
+    if tokens:
+        headers["X-Lockpin-Remaining-Tokens"] = str(max(min(tokens), 0))
     return headers | warning_headers(resolved.standings)
+
+
+def _is_of_somebody(held: Held) -> bool:
+    """Say whether a key or a token says who calls, as in team mode: then a task's calls may be those of several."""
+    return bool(held.call.payers.key or held.call.payers.user)
+
+
+def _task_spent(held: Held, resolved: Resolved) -> dict[str, str]:
+    """Say what the task has spent: of somebody's, what is on its own account, which is its user's alone."""
+    if not _is_of_somebody(held):
+        return {"X-Lockpin-Spent-Usd": resolved.task_spent.exact()}
+    own = next((one for one in resolved.standings if one.budget.own), None)
+    return {} if own is None else {"X-Lockpin-Spent-Usd": own.spent.exact()}
 
 
 def put(headers: http.Headers, values: Mapping[str, str]) -> None:
@@ -108,14 +126,24 @@ def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
 
 
 def _key_headers(standings: Sequence[Standing]) -> dict[str, str]:
-    """Say what is left under the key's own limit, the tightest where it has several, and when that starts anew."""
-    lefts = [(left, one) for one in standings if one.budget.scope == "key" and (left := one.remaining()) is not None]
-    if not lefts:
-        return {}
-    left, tightest = min(lefts, key=lambda pair: pair[0])
-    end = tightest.span.end
-    resets = {} if end is None else {"X-Lockpin-Key-Resets": stamp(end)}
-    return {"X-Lockpin-Key-Remaining-Usd": max(left, ZERO).exact(), **resets}
+    """Say what is left under the key's own limit, the tightest where it has several, and when that starts anew: that
+    of the dollars, where both are limited.
+    """
+    own = [one for one in standings if one.budget.scope == "key"]
+    usd = [(left, one.span.end) for one in own if (left := one.remaining()) is not None]
+    tokens = [(count, one.span.end) for one in own if (count := one.remaining_tokens()) is not None]
+    headers, ends = {}, []
+    if usd:
+        left, end = min(usd, key=lambda pair: pair[0])
+        headers["X-Lockpin-Key-Remaining-Usd"] = max(left, ZERO).exact()
+        ends.append(end)
+    if tokens:
+        count, end = min(tokens, key=lambda pair: pair[0])
+        headers["X-Lockpin-Key-Remaining-Tokens"] = str(max(count, 0))
+        ends.append(end)
+    if ends and ends[0] is not None:
+        headers["X-Lockpin-Key-Resets"] = stamp(ends[0])
+    return headers
 
 
 def _budget_line(standing: Standing) -> str | None:
@@ -124,10 +152,17 @@ def _budget_line(standing: Standing) -> str | None:
     is_told = _step_passed(standing) is not None or (used >= 1 and not budget.enforce)
     if budget.own or not is_told:
         return None
-    name = "".join(char for char in budget.name if "!" <= char <= "~" and char not in ";,")
+    name = _plain(budget.name)
     state = "exceeded" if used >= 1 else "alert"
     reset = f"; reset={stamp(standing.span.end)}" if standing.span.end is not None else ""
-    return f"{name}; scope={budget.scope}; used={int(used * 100)}%; state={state}{reset}"
+    # Somebody may be in several; the names are those of the budget's own definition.
+    whose = f"; subject={_plain(standing.subject)}" if budget.scope == "group" else ""
+    return f"{name}; scope={budget.scope}; used={int(used * 100)}%; state={state}{reset}{whose}"
+
+
+def _plain(name: str) -> str:
+    """Give of a name what may stand in a header."""
+    return "".join(char for char in name if "!" <= char <= "~" and char not in ";,")
 
 
 def _step_passed(standing: Standing) -> str | None:

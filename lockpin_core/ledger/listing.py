@@ -344,7 +344,8 @@ def _in_the_way(detail: Mapping[str, Any], task: str) -> tuple[Balanced, ...]:
 def _of_receipt(told: Mapping[str, Any]) -> Balanced:
     limit = None if told["limit_usd"] is None else Money.parse(told["limit_usd"])
     amounts = (Money.parse(told["spent_usd"]), Money.parse(told["held_usd"]), limit)
-    return Balanced(told["name"], "", told["subject"], *amounts, 0, 0, None)
+    tokens = (told.get("spent_tokens", 0), told.get("held_tokens", 0), told.get("limit_tokens"))
+    return Balanced(told["name"], "", told["subject"], *amounts, *tokens)
 
 
 def _named(wanted: str, name: str | None) -> bool:

@@ -51,6 +51,17 @@ def test_a_receipt_of_a_refusal_says_what_is_not_known_as_null_or_empty():
     assert (found["usage"], found["rates"], found["degrade"], found["budgets"]) == ({}, {}, [], [])
 
 
+def test_a_limit_in_tokens_is_told_with_its_figures():
+    rule = nouns.standing(nouns.budget(), limit_tokens=3000, spent_tokens=2040, held_tokens=7)
+
+    (told,) = receipt(ReceiptFacts("c6", AT, "allowed", "t", "openai", "m", budgets=[rule]))["budgets"]
+
+    assert told == {
+        "name": "daily", "subject": "box", "spent_usd": "0", "held_usd": "0", "limit_usd": None,
+        "spent_tokens": 2040, "held_tokens": 7, "limit_tokens": 3000,
+    }  # fmt: skip
+
+
 def test_a_charge_above_its_hold_is_marked():
     facts = ReceiptFacts("c4", AT, "allowed", "t", "openai", "m", charged=Money(2), held=Money(1), over_hold=True)
 

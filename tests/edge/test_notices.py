@@ -3,14 +3,18 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import nouns
 import pytest
 from lockpin_addons.callers import Caller
-from lockpin_addons.notices import expiry_headers, warning_headers
+from lockpin_addons.notices import expiry_headers, settled_headers, warning_headers
 
 from lockpin_core.budgets import Budget, Standing
+from lockpin_core.call import Charge
+from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
 
+NOW = datetime(2026, 10, 21, 13, 30, tzinfo=UTC)
 DAY = WindowSpan(datetime(2026, 10, 21, tzinfo=UTC), datetime(2026, 10, 22, tzinfo=UTC))
 DEV = Budget("dev-daily", "machine", Window("day"), limit=Money.parse("25"), enforce=True, alert_at=("0.5", "0.8"))
 
@@ -92,10 +96,70 @@ def test_of_several_limits_of_a_key_the_tightest_is_told():
     assert warning_headers([standing(KEY), standing(ever, span=LIFETIME)]) == {"X-Lockpin-Key-Remaining-Usd": "2"}
 
 
-def test_a_key_without_a_limit_in_dollars_has_nothing_left_to_tell():
-    tokens = replace(KEY, limit=None, limit_tokens=1000)
+def test_a_key_with_a_limit_in_tokens_has_those_left():
+    both, tokens = replace(KEY, limit_tokens=1000), replace(KEY, name="ever", limit=None, limit_tokens=700)
 
-    assert warning_headers([standing(DEV), standing(tokens)]) == {}
+    assert warning_headers([standing(DEV), standing(tokens, tokens=690, span=LIFETIME)]) == {
+        "X-Lockpin-Key-Remaining-Tokens": "10"
+    }
+    assert warning_headers([standing(both, "1", tokens=600), standing(tokens, tokens=701, span=LIFETIME)]) == {
+        "X-Lockpin-Key-Remaining-Usd": "4", "X-Lockpin-Key-Remaining-Tokens": "0",
+        "X-Lockpin-Key-Resets": "2026-10-22T00:00:00Z",
+    }  # fmt: skip
+
+
+def test_a_budget_of_groups_says_of_which_group_its_line_is():
+    squads = replace(DEV, name="squads", scope="group", groups=("search", "che;ck out"))
+
+    line = told(*(standing(squads, "13")._replace(subject=group) for group in squads.groups))
+
+    assert line == (
+        "squads; scope=group; used=52%; state=alert; reset=2026-10-22T00:00:00Z; subject=search, "
+        "squads; scope=group; used=52%; state=alert; reset=2026-10-22T00:00:00Z; subject=checkout"
+    )
+
+
+OWN = replace(DEV, name="task", scope="task", own=True, alert_at=())
+SPENDS = ("X-Lockpin-Spent-Usd", "X-Lockpin-Remaining-Usd", "X-Lockpin-Remaining-Tokens", "X-Lockpin-Calls-Left")
+
+
+def settled(payers, *standings):
+    """Settle a call whose task has spent $9 over all, $1 with each call, and give the headers that speak of sums."""
+    held = Held(nouns.call(payers=payers), NOW, standings)
+    cost = Money.parse("1")
+    resolved = Resolved(
+        "c1",
+        True,
+        Charge(cost, {}, 7, "m", None),
+        False,
+        cost,
+        NOW,
+        "ab",
+        standings,
+        Money.parse("9"),
+        recent=(cost,) * 9,
+    )
+    found = settled_headers(held, resolved)
+    return {name: found[name] for name in SPENDS if name in found}
+
+
+def test_a_task_without_callers_names_tells_all_that_it_has_spent():
+    tokens = replace(DEV, limit=None, limit_tokens=1000)
+
+    assert settled(nouns.PAYERS, standing(OWN, "9"), standing(tokens, tokens=400)) == {
+        "X-Lockpin-Spent-Usd": "9", "X-Lockpin-Remaining-Usd": "16", "X-Lockpin-Remaining-Tokens": "600",
+        "X-Lockpin-Calls-Left": "16",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("who", [{"key": "k-1", "user": "ann"}, {"user": "ann"}])
+def test_who_is_named_is_told_of_no_call_of_somebody_else_on_the_same_task(who):
+    payers = replace(nouns.PAYERS, **who)
+
+    assert settled(payers, standing(DEV, "4")) == {"X-Lockpin-Remaining-Usd": "21"}
+    assert settled(payers, standing(OWN, "3"), standing(DEV, "4")) == {
+        "X-Lockpin-Spent-Usd": "3", "X-Lockpin-Remaining-Usd": "21"
+    }  # fmt: skip
 
 
 def test_until_when_a_key_is_good_is_told():
