@@ -287,6 +287,8 @@ class Gate:
         """In team mode find whose key the request has; give where it goes now. Raises IdentityError."""
         if trip.terms.config.mode == "solo":
             return bound
+        if holds_key(flow.request.method):
+            raise identity.IdentityError("a Lockpin key stands in the method's place", "identity_conflict")
         said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
         trip.caller, trip.bound = await self.callers.find(flow.request.headers, bound, said, flow.client_conn)
         return trip.bound

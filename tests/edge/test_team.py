@@ -590,3 +590,12 @@ def test_a_receipt_names_key_and_user_on_the_reply_in_a_refusal_and_from_the_led
         found += [(one["key"], one["user"]) for one in (shown, told)]
 
     assert found == [(key.id, "alice@corp.com")] * 4
+
+
+def test_a_key_in_the_place_of_the_method_does_not_leave(rig):
+    key, before = alice(rig), sent(rig)
+
+    answer, _ = rig.ask([("x-lockpin-key", key)], method=key)
+
+    assert (answer.status, answer.code) == (400, "identity_conflict")
+    assert sent(rig) == before
