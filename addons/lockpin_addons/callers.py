@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mitmproxy import http
@@ -48,6 +48,15 @@ class Caller:
     ends: datetime | None = None  # until when it is good
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Who calls, and where the call goes now; `real` is the provider's own key, where it was put in."""
+
+    caller: Caller
+    bound: Bound
+    real: str | None = field(default=None, repr=False)
+
+
 class Callers:
     """Finds who calls. `book` has the keys, `real_keys` what providers themselves take."""
 
@@ -56,17 +65,17 @@ class Callers:
 
     async def find(
         self, headers: http.Headers, bound: Bound, said: Sequence[Credentials | None], client: Client
-    ) -> tuple[Caller, Bound]:
+    ) -> Found:
         """Find whose key a request presents, and put the provider's own in its place where ours stands for that.
 
-        Gives where the call goes now. Raises IdentityError; then nothing was changed.
+        Raises IdentityError; then nothing was changed.
         """
         found = presented(headers, bound, said, self._tokens.is_ours)
         caller = await self.of(found.secret, client)
         if not found.in_slot or found.secret is None:
-            return caller, bound
+            return Found(caller, bound)
         real = await self._real_keys(bound.provider.name)
-        return caller, with_real_key(headers, bound, found.secret, real)
+        return Found(caller, with_real_key(headers, bound, found.secret, real), real)
 
     async def of(self, secret: str | None, client: Client) -> Caller:
         """Say whom a secret stands for, a key's or a token; or, without one, the certificate that a client has shown.

@@ -94,6 +94,14 @@ def with_real_key(headers: http.Headers, bound: Bound, secret: str, real: str) -
     return replace(bound, path=f"{plain_path(bound)}?{'&'.join(parts)}") if parts else bound
 
 
+def hide_real_key(headers: http.Headers, real: str) -> None:
+    """Take a provider's own key out of a reply's headers: an address that it gives may have the query that was sent."""
+    spelled = {real.encode(), quote(real, safe="").encode()}
+    if any(one in value for _, value in headers.fields for one in spelled):
+        for one in spelled:
+            headers.fields = tuple((name, value.replace(one, b"...")) for name, value in headers.fields)
+
+
 def _in_slots(headers: http.Headers, bound: Bound, is_token: IsToken) -> Iterator[str]:
     """Give each key of ours that stands in a provider's slot. Raises IdentityError where none may."""
     names = [name.lower() for name, _ in headers.fields]

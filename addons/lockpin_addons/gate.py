@@ -290,8 +290,9 @@ class Gate:
         if holds_key(flow.request.method):
             raise identity.IdentityError("a Lockpin key stands in the method's place", "identity_conflict")
         said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
-        trip.caller, trip.bound = await self.callers.find(flow.request.headers, bound, said, flow.client_conn)
-        return trip.bound
+        found = await self.callers.find(flow.request.headers, bound, said, flow.client_conn)
+        trip.caller, trip.bound, trip.real_key = found.caller, found.bound, found.real
+        return found.bound
 
     def _payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> Payers:
         user, task = None, trip.terms.config.task

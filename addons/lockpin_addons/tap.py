@@ -16,6 +16,7 @@ from mitmproxy.connection import Client
 
 from lockpin_addons import guard
 from lockpin_addons.banner import say
+from lockpin_addons.credentials import hide_real_key
 from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.notices import expiry_headers, put, settled_headers
 from lockpin_addons.overheard import PIECE_BYTES, Overheard
@@ -73,6 +74,8 @@ class Tap:
         response = flow.response
         if trip is None or response is None or trip.kind is Kind.OWN or guard.OWN_REPLY in flow.metadata:
             return
+        if trip.real_key is not None:
+            hide_real_key(response.headers, trip.real_key)
         put(response.headers, trip.headers | expiry_headers(trip.caller))
         if trip.kind is Kind.PASSED:
             response.stream = True

@@ -37,6 +37,7 @@ class Trip:
     flow: http.HTTPFlow
     bound: Bound | None = None
     caller: Caller | None = None  # in team mode
+    real_key: str | None = field(default=None, repr=False)  # of the provider's own, put in the place of ours
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
     asked: bool = False  # the engine is deciding, or has

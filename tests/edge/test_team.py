@@ -599,3 +599,22 @@ def test_a_key_in_the_place_of_the_method_does_not_leave(rig):
 
     assert (answer.status, answer.code) == (400, "identity_conflict")
     assert sent(rig) == before
+
+
+@pytest.mark.parametrize("status", [200, 302, 401])
+def test_a_provider_that_says_its_own_key_back_says_it_to_nobody(rig, status):
+    real = REAL["gemini"]
+    said = {
+        "x-goog-upload-url": f"https://generativelanguage.googleapis.com/upload?key={real}&upload_id=7",
+        "x-other": "as it is",
+    }
+    order = [("x-origin", json.dumps({"status": status, "headers": said, "body": "{}"}))]
+
+    free, _ = rig.ask(order, method="GET", path=f"/gemini/v1beta/models?key={alice(rig)}")
+    file = rig.ask(order, path=f"/gemini/upload/v1beta/files?key={alice(rig)}", content=b"x" * 1000)[0]
+
+    for answer in (free, file):
+        assert answer.status == status
+        assert answer.headers["x-goog-upload-url"].endswith("/upload?key=...&upload_id=7")
+        assert (answer.headers["x-other"], real in str(answer.headers)) == ("as it is", False)
+    assert real in rig.origin.calls()[-1]["path"]
