@@ -58,10 +58,13 @@ def budget_exceeded(
     if fits:
         detail["fits"] = fits
     if len(short) > 1:
-        detail["violations"] = [_figures(standing, quote) for standing in short]
-    words = f"lockpin: {_words(first, quote)}{_others(short[1:])}"
+        detail["violations"] = [_whose(standing) | _figures(standing, quote) for standing in short]
+    words = f"lockpin: {_words(first, quote)}{_others(short[1:])}{_account(first)}"
     if transient:
         words += "; it may fit when calls in flight end"  # no word that clients match to decide on a retry
+    words += _above(short, quote) or _last_reset(short, quote)
+    if fits and "max_output_tokens" in fits:
+        words += f"; with an output limit of up to {fits['max_output_tokens']} tokens it fits now"
     if without_tools is not None:
         words += f"; up to ${shown([ZERO, without_tools])[1]} without the tools that the provider runs by itself"
     return Refusal("budget_exceeded", 402, words, detail)
@@ -73,6 +76,31 @@ def _others(short: Sequence[Standing]) -> str:
         return ""
     names = [standing.budget.name for standing in short[:_NAMED]] + ["…"] * (len(short) > _NAMED)
     return f" (and {len(short)} more limit{'' if len(short) == 1 else 's'}: {', '.join(names)})"
+
+
+def _account(standing: Standing) -> str:
+    """Say whose account of a budget it is, where there may be several and the words do not name it yet."""
+    budget = standing.budget
+    if budget.own or budget.scope in ("machine", "org"):
+        return ""
+    if budget.scope == "key" and budget.name == standing.subject:
+        return "; it is this key's own limit"
+    return f'; it is the account of {budget.scope} "{standing.subject}"'
+
+
+def _above(short: Sequence[Standing], quote: Quote) -> str:
+    """Say that a call is larger than a limit that starts anew, for then no reset helps; "": it is not."""
+    above = next((one for one in short if one.span.end is not None and not _could_fit(one, quote)), None)
+    return "" if above is None else f'; that is above the whole limit of "{above.budget.name}", so no reset makes room'
+
+
+def _last_reset(short: Sequence[Standing], quote: Quote) -> str:
+    """Say when the last of several limits that are spent starts anew, where that is later than the first one does."""
+    final = [one.span.end for one in short if not one.is_transient(quote.most, quote.tokens)]
+    ends = [end for end in final if end is not None]
+    if ends and len(ends) < len(final):
+        return "; not all of them reset"
+    return "" if not ends or max(ends) == short[0].span.end else f"; the last of them resets {stamp(max(ends))}"
 
 
 def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | None:
@@ -108,8 +136,8 @@ def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
     noun = "budget" if own else "limit"
     if standing.limit is None or (standing.limit_tokens is not None and not _is_short_of_usd(standing, quote)):
         return (
-            f"{standing.limit_tokens} token {noun}: spent {standing.spent_tokens}, "
-            f"in flight {standing.held_tokens}, this call needs up to {quote.tokens} tokens"
+            f"{standing.limit_tokens:,} token {noun}: spent {standing.spent_tokens:,}, "
+            f"in flight {standing.held_tokens:,}, this call needs up to {quote.tokens:,} tokens"
         )
     limit, spent, held, needed = shown([standing.limit, standing.spent, standing.held, quote.most])
     return f"${limit} {noun}: spent ${spent}, in flight ${held}, this call needs up to ${needed}"
@@ -139,6 +167,11 @@ def _tells_apart(amounts: Sequence[Money], texts: Sequence[str]) -> bool:
     if any(amount != ZERO and not Decimal(text) for amount, text in zip(amounts, texts, strict=True)):
         return False
     return len(set(amounts)) == len(set(texts))
+
+
+def _whose(standing: Standing) -> dict[str, object]:
+    """Name of one of several limits whose it is, a task's own too."""
+    return {"scope": standing.budget.scope, "subject": standing.subject}
 
 
 def _figures(standing: Standing, quote: Quote) -> dict[str, object]:

@@ -298,7 +298,10 @@ def test_limit_of_a_key_is_a_budget_for_it_alone(lockpin, home):
     assert (told["limit_nano"], told["limit_tokens"]) == (20 * 10**9, 5000)
     (limit,) = json.loads(lockpin("key", "show", key, "--format", "json").stdout)["limits"]
     assert (limit["budget"], limit["key"], limit["limit_usd"], limit["spent_usd"]) == (key, f"key:{key}", 20, 0)
-    assert "limit    day, limit $20.00, 5,000 tokens; spent $0.00 and 0 tokens, held $0.00 and 0 tokens\n" in lockpin("key", "show", key).stdout
+    assert (
+        "limit    day, limit $20.00, 5,000 tokens; spent $0.00 and 0 tokens, held $0.00 and 0 tokens\n"
+        in lockpin("key", "show", key).stdout
+    )
     assert json.loads(lockpin("key", "show", other, "--format", "json").stdout)["limits"] == []
     events = json.loads(lockpin("ledger", "events", "--format", "json").stdout)
     assert [event["code"] for event in events] == ["key_created", "budget_defined", "key_created"]

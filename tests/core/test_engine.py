@@ -57,7 +57,8 @@ def test_a_call_that_does_not_fit_is_answered_and_nothing_is_held():
     assert (decision.code, decision.reply.status) == ("budget_exceeded", 402)
     assert found["error"]["message"] == (
         'lockpin: task "fix-login-bug" would exceed its $0.0500 budget: '
-        "spent $0.0000, in flight $0.0000, this call needs up to $0.1000"
+        "spent $0.0000, in flight $0.0000, this call needs up to $0.1000; "
+        "with an output limit of up to 500 tokens it fits now"
     )
     assert found["lockpin"]["fits"] == {"max_output_tokens": 500}
     receipt = found["lockpin"]["receipt"]

@@ -178,6 +178,53 @@ def test_waiting_does_not_help_a_call_that_is_larger_than_the_limit():
         found = budget_exceeded(TASK, nouns.quote("0.31"), [short], NOW)
         assert "retry_after_s" not in found.detail
         assert found.detail["resets_at"] == "2026-10-22T00:00:00Z"
+        assert found.message.endswith(
+            '; resets 2026-10-22T00:00:00Z; that is above the whole limit of "dev-daily", so no reset makes room'
+        )
+
+
+def test_text_of_several_spent_limits_says_when_the_last_of_them_starts_anew():
+    day, held = day_standing(limit="1", spent="1"), day_standing(limit="9", held="8.7")
+    span = WindowSpan(DAY.start, DAY.end + timedelta(days=4))
+    week = nouns.standing(nouns.budget("long", window="week"), span=span, limit="2", spent="2")
+    late_held = nouns.standing(nouns.budget("held", window="week"), span=span, limit="9", held="8.7")
+    ever = nouns.standing(nouns.budget("ever", window="lifetime"), limit="9", spent="9")
+
+    def end(*short) -> str:
+        return budget_exceeded(TASK, nouns.quote("0.5"), short, NOW).message.partition("; resets ")[2]
+
+    assert (
+        end(day, week) == "2026-10-22T00:00:00Z (and 1 more limit: long); the last of them resets 2026-10-26T00:00:00Z"
+    )
+    assert end(week, day) == "2026-10-26T00:00:00Z (and 1 more limit: dev-daily)"
+    assert end(day, late_held) == "2026-10-22T00:00:00Z (and 1 more limit: held)"
+    assert end(day, ever) == "2026-10-22T00:00:00Z (and 1 more limit: ever); not all of them reset"
+    assert "last of them" not in end(held, late_held)
+
+
+@pytest.mark.parametrize("scope", ["group", "user", "team", "ring", "project", "tag", "task"])
+def test_text_says_whose_account_it_is_where_a_budget_has_several(scope):
+    rule = replace(DEV, scope=scope, groups=("search", "checkout"))
+    short = [nouns.standing(rule, span=DAY, subject="search", limit="25", spent="24.9")]
+
+    message = budget_exceeded(TASK, nouns.quote("0.31"), short, NOW).message
+
+    assert message.startswith(f'lockpin: budget "dev-daily" ({scope}, day) would pass its $25.00 limit: spent $24.90')
+    assert message.endswith(f'; resets 2026-10-22T00:00:00Z; it is the account of {scope} "search"')
+
+
+def test_text_says_of_a_keys_own_limit_that_it_is_that():
+    own = replace(DEV, name="k-7f3c9x2m1q", scope="key")
+    each = replace(own, name="each-key")
+
+    ends = [
+        budget_exceeded(
+            TASK, nouns.quote("0.31"), [nouns.standing(rule, subject="k-7f3c9x2m1q", limit="0.4", spent="0.3")], NOW
+        ).message.rpartition("; ")[2]
+        for rule in (own, each)
+    ]
+
+    assert ends == ["it is this key's own limit", 'it is the account of key "k-7f3c9x2m1q"']
 
 
 def test_text_names_every_limit_that_is_in_the_way():
@@ -222,6 +269,8 @@ def test_a_refusal_is_final_where_one_of_its_limits_is():
     assert [one["budget_usd"] for one in found.detail["violations"]] == [Decimal(1), Decimal(2)]
     assert "limit" in found.detail["violations"][0]
     assert "limit" not in found.detail["violations"][1]
+    whose = [(one["scope"], one["subject"]) for one in found.detail["violations"]]
+    assert whose == [("machine", "box"), ("task", "fix-login-bug")]
 
 
 def test_one_violation_is_not_listed_twice():
@@ -231,9 +280,9 @@ def test_one_violation_is_not_listed_twice():
 def test_what_would_fit_is_told_where_something_would():
     short = [day_standing(limit="0.01")]
 
-    assert budget_exceeded(TASK, nouns.quote(), short, NOW, {"max_output_tokens": 9}).detail["fits"] == {
-        "max_output_tokens": 9
-    }
+    found = budget_exceeded(TASK, nouns.quote(), short, NOW, {"max_output_tokens": 9})
+    assert found.detail["fits"] == {"max_output_tokens": 9}
+    assert found.message.endswith("; with an output limit of up to 9 tokens it fits now")
     assert "fits" not in budget_exceeded(TASK, nouns.quote(), short, NOW, {}).detail
 
 
@@ -243,8 +292,9 @@ def test_a_token_limit_is_named_in_tokens():
     found = budget_exceeded(TASK, nouns.quote("0.1"), short, NOW)
 
     assert found.message == (
-        'lockpin: budget "dev-daily" (machine, day) would pass its 1000 token limit: spent 900, '
-        "in flight 50, this call needs up to 1500 tokens; resets 2026-10-22T00:00:00Z"
+        'lockpin: budget "dev-daily" (machine, day) would pass its 1,000 token limit: spent 900, '
+        "in flight 50, this call needs up to 1,500 tokens; resets 2026-10-22T00:00:00Z; "
+        'that is above the whole limit of "dev-daily", so no reset makes room'
     )
     figures = {name: value for name, value in found.detail.items() if name.endswith("_tokens")}
     assert figures == {
@@ -262,7 +312,7 @@ def test_with_both_limits_the_words_are_of_the_one_that_is_short():
     tokens = day_standing(limit="9", limit_tokens=1000)
     dollars = day_standing(limit="0.01", limit_tokens=9000)
 
-    assert "1000 token limit" in budget_exceeded(TASK, nouns.quote("0.1"), [tokens], NOW).message
+    assert "1,000 token limit" in budget_exceeded(TASK, nouns.quote("0.1"), [tokens], NOW).message
     found = budget_exceeded(TASK, nouns.quote("0.1"), [dollars], NOW)
     assert "$0.0100 limit" in found.message
     assert {"budget_usd", "budget_tokens"} <= found.detail.keys()
@@ -279,7 +329,7 @@ def test_a_tasks_own_budget_of_a_day_says_when_it_resets():
 
     found = budget_exceeded(TASK, nouns.quote(), [nouns.standing(daily, limit="0.01", span=DAY)], NOW)
 
-    assert found.message.endswith("; resets 2026-10-22T00:00:00Z")
+    assert "this call needs up to $0.0214; resets 2026-10-22T00:00:00Z" in found.message
     assert (found.detail["period"], found.detail["scope"]) == ("day", "task")
 
 
@@ -343,10 +393,16 @@ def test_no_word_of_a_refusal_is_one_that_clients_retry_on():
         [day_standing(limit="25", held="25")],
         [nouns.standing(nouns.TASK, limit="25", held="25"), day_standing(limit="25", held="25")],
         [rolling_standing(DAY.end, limit="0.01")],
+        [day_standing(limit="1", spent="1"), rolling_standing(DAY.end + timedelta(days=1), limit="1", spent="1")],
+        [
+            nouns.standing(replace(DEV, scope="key"), subject="k-1", limit="1", spent="1"),
+            nouns.standing(nouns.TASK, limit="0"),
+        ],
     ]
 
     for short in shorts:
-        assert not RETRIED.search(budget_exceeded(TASK, nouns.quote(), short, NOW).message)
+        found = budget_exceeded(TASK, nouns.quote(), short, NOW, {"max_output_tokens": 9})
+        assert not RETRIED.search(found.message)
 
 
 def test_an_instant_is_stamped_to_the_second():
