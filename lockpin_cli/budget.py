@@ -10,7 +10,7 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.budget_status import KeyOption, status
-from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
+from lockpin_cli.changes import as_it_runs, open_admin, task_name, task_owner, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config, price_table
 from lockpin_cli.listener import warn_beside
@@ -110,7 +110,7 @@ def set_budget(
         "providers": joined(providers), "users": joined(users), "groups": joined(groups), "rings": joined(rings),
         "projects": joined(projects), "tags": joined(tags), "alert_at": alert_at,
     }  # fmt: skip
-    _set(load_config(context, config), name, flags)
+    _set(as_it_runs(load_config(context, config)), name, flags)
 
 
 def _set(loaded: Config, name: str, flags: Flags) -> None:

@@ -6,6 +6,7 @@ import getpass
 import os
 import shlex
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -52,6 +53,29 @@ def task_owner(config: Config, name: str, user: str | None = None) -> str | None
             way = f"`lockpin task new {shlex.quote(name)} --budget USD --user ID` says whose"
             raise typer.BadParameter(f"in team mode a task with a budget is somebody's; {way}", param_hint=name)
     return owner
+
+
+def as_it_runs(config: Config) -> Config:
+    """Take the mode from the proxies on the ledger, whatever configuration is found where the command is given.
+
+    Where none runs now, it is team mode as soon as the last one or the configuration here says so: a limit that is said
+    to be somebody's holds in both.
+    """
+    if not is_there(config.ledger):
+        return config
+    with LedgerReader(config.ledger) as reader:
+        last = reader.mode()
+    if last in (None, config.mode):
+        return config
+    return replace(config, mode=last if running(config.ledger) else "team")
+
+
+def running(ledger: Path) -> bool:
+    """Say whether a proxy runs on a ledger."""
+    from lockpin_core.ledger.liveness import Liveness  # slow to import
+
+    locks = Liveness(ledger)
+    return any(map(locks.is_alive, locks.others()))
 
 
 def stranger(config: Config, scope: str, subject: str) -> str | None:

@@ -16,7 +16,7 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.authority import FOLDERS, REPLACING, Trust, stores, trust
-from lockpin_cli.changes import task_name
+from lockpin_cli.changes import as_it_runs, task_name
 from lockpin_cli.inputs import load_config
 from lockpin_cli.listener import PORT, Health, refuse_other
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
@@ -68,7 +68,7 @@ def env(
 
     Example: eval "$(lockpin env --task fix-login)" && claude
     """
-    loaded = load_config(context, config)
+    loaded = _as_it_runs(load_config(context, config))
     answer = refuse_other(port, loaded.ledger)
     told = changes(port, loaded, task, os.environ)
     write, unset = _WRITERS[shell]
@@ -77,6 +77,13 @@ def env(
     notes = (told.note(), _key_note(loaded), _task_note(loaded, task), proxy_note(port, answer.health))
     for note in filter(None, notes):
         say(note)
+
+
+def _as_it_runs(config: Config) -> Config:
+    try:
+        return as_it_runs(config)
+    except LockpinError:
+        return config  # that the ledger cannot be read is said by a note
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import child, completion
-from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
+from lockpin_cli.changes import as_it_runs, open_admin, running, task_name, task_owner, whoami
 from lockpin_cli.env import KEY, changes
 from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
 from lockpin_cli.keeper import proxy
@@ -34,7 +34,7 @@ from lockpin_core.keys import KeyRecord, digest_of
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
-from lockpin_core.oidc import is_for
+from lockpin_core.oidc import is_for, is_token
 from lockpin_core.readers.figures import line
 
 app = new_app()
@@ -86,6 +86,7 @@ def _run(
     program = child.program(command[0])
     if is_there(loaded.ledger):
         refuse_empty(loaded.ledger)
+    loaded = _with_its_mode(loaded)
     price_table(loaded)  # a mistake in it is one line here
     if loaded.mode == "team" and not os.environ.get(KEY):
         raise CommandError(f"mode: team needs a key; set {KEY} to yours (`lockpin key create --user NAME` makes one)")
@@ -108,6 +109,21 @@ def _run(
         status = child.status([program, *command[1:]], environment)
     say(_summary(_sums(loaded, name, since)))
     return status
+
+
+def _with_its_mode(config: Config) -> Config:
+    """Take the mode of the proxies that run.
+
+    Raises CommandError where one in solo mode would be started in the place of a team's, whose limits were gone then.
+    """
+    found = as_it_runs(config)
+    if found.mode != config.mode and not running(config.ledger):
+        file = config.file or "no configuration file"
+        raise CommandError(
+            f"the proxy of the ledger {config.ledger} ran in team mode, and {file} would start one in solo mode, "
+            "without the team's limits; name the team's file with --config, or start the one you mean with `lockpin up`"
+        )
+    return found
 
 
 def _name_of(task: str | None, limit: Money | None, command: str, now: datetime) -> str | None:
@@ -148,7 +164,7 @@ def _user(reader: LedgerReader, config: Config) -> str | None:
     Raises CommandError where the key is not good.
     """
     secret = os.environ.get(KEY, "").strip()
-    if config.oidc is not None and is_for(secret, config.oidc):
+    if is_token(secret) if config.oidc is None else is_for(secret, config.oidc):
         return None
     found = _caller(reader, secret)
     if found is None or found.over is not None:

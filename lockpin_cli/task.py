@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import completion
-from lockpin_cli.changes import open_admin, task_name, task_owner, whoami
+from lockpin_cli.changes import as_it_runs, open_admin, task_name, task_owner, whoami
 from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
@@ -68,7 +68,7 @@ def new(
     limit = amount(budget, "--budget")
     name = task_name(name, "NAME")
     kind = kind_text(window_of(window, period))
-    loaded = load_config(context, config)
+    loaded = as_it_runs(load_config(context, config))
     owner = task_owner(loaded, name, user)
     print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami(), user=owner))))
     if owner is not None and loaded.mode == "solo":

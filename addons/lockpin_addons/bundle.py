@@ -239,7 +239,7 @@ def _close(ledger: Ledger) -> None:
 def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
     """Agree with the ledger about the budgets before the start goes on. Raises StartError or LedgerError."""
     try:
-        ledger.define(terms.rules, origin).result(DEFINE_WAIT_S)
+        ledger.define(terms.rules, origin, terms.config.mode).result(DEFINE_WAIT_S)
     except TimeoutError:
         why = health.faults[LEDGER_AWAY][1] if health.is_ledger_away else "it does not answer"
         raise StartError(f"the ledger {terms.config.ledger} cannot be used: {why}") from None

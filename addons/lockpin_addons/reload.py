@@ -200,7 +200,7 @@ class Reloader:
     async def _define(self, terms: Terms, origin: str) -> None:
         """Tell the ledger of budgets. Where that fails it is over: nothing of it is left to be done later."""
         was_agreed, self._is_agreed = self._is_agreed, False
-        defining = self._ledger.define(terms.rules, origin)
+        defining = self._ledger.define(terms.rules, origin, terms.config.mode)
         try:
             await answer_within(defining, self._define_wait_s)
             if defining.cancel():  # nobody had begun with it

@@ -160,6 +160,10 @@ class Frame:
         """Write something, to see whether writing works."""
         self.connection.execute("REPLACE INTO meta VALUES ('last_fault', ?)", (str(self.at),))
 
+    def note_mode(self, mode: str) -> None:
+        """Keep by which mode the last proxy here was configured, for commands that are given elsewhere."""
+        self.connection.execute("REPLACE INTO meta VALUES ('mode', ?)", (mode,))
+
     def last_row(self) -> int:
         """Give the number of the last row."""
         return self.balances.past.last_row()

@@ -49,7 +49,7 @@ class MemoryLedger(MemoryBooks):
         super().__init__(clock=clock, ticks=ticks)
         self._keys = MemoryKeys()
 
-    def define(self, rules: Rules, origin: str = "") -> Future[None]:
+    def define(self, rules: Rules, origin: str = "", mode: str = "solo") -> Future[None]:
         """See Ledger. There is one process, so nobody can differ."""
         with self._lock:
             self._define(rules)

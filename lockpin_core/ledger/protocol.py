@@ -153,11 +153,12 @@ type Smaller = Callable[[tuple[Standing, ...]], Call | None]
 class Ledger(Protocol):
     """Books that several processes may share. Every Future may fail with LedgerUnavailable: then nothing happened."""
 
-    def define(self, rules: Rules, origin: str = "") -> Future[None]:
+    def define(self, rules: Rules, origin: str = "", mode: str = "solo") -> Future[None]:
         """Put the configuration's budgets in force, for all processes on these books.
 
-        `origin` names the configuration (file and flags). Fails with LedgerError, naming both, where a running process
-        of another origin has other definitions; then nothing was changed.
+        `origin` names the configuration (file and flags); its `mode` is kept for commands that are given elsewhere.
+        Fails with LedgerError, naming both, where a running process of another origin has other definitions; then
+        nothing was changed.
         """
 
     def hold(

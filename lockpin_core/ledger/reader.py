@@ -185,6 +185,11 @@ class LedgerReader:
             for at, code, task, data in self._connection.execute(sql, {"since": first}):
                 yield Event(instant(at), code, task, json.loads(data or "{}"))
 
+    def mode(self) -> str | None:
+        """Give the mode of the last proxy that began on this ledger; None: none has."""
+        found = self._rows("SELECT value FROM meta WHERE name = 'mode'")
+        return found[0][0] if found else None
+
     def budgets(self) -> list[Budget]:
         """List the definitions in force, by name; the tasks' own among them."""
         from lockpin_core.ledger.definitions import budget_of

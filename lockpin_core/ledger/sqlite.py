@@ -96,10 +96,10 @@ class SqliteLedger:
             drive=drive,
         )  # fmt: skip
 
-    def define(self, rules: Rules, origin: str = "") -> Future[None]:
+    def define(self, rules: Rules, origin: str = "", mode: str = "solo") -> Future[None]:
         """See Ledger."""
         answer: Future[None] = Future()
-        run = partial(_define, rules=rules, origin=origin, liveness=self._liveness)
+        run = partial(_define, rules=rules, origin=origin, mode=mode, liveness=self._liveness)
         self._writer.submit(Operation(run, answer, kept=False), at_once=True)
         return answer
 
@@ -200,7 +200,7 @@ class SqliteLedger:
         return self._writer.stop()
 
 
-def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None:
+def _define(books: Books, rules: Rules, origin: str, mode: str, liveness: Liveness) -> None:
     # Twice: a dead writer's lock may be held for an instant by whoever settles what it left.
     seen = [writer for writer in liveness.others() if liveness.is_alive(writer)]
     running = [writer for writer in seen if liveness.is_alive(writer)]
@@ -208,6 +208,7 @@ def _define(books: Books, rules: Rules, origin: str, liveness: Liveness) -> None
     if words is not None:
         raise LedgerError(f"another proxy on this ledger has other budgets: {words}; stop it, or give both the same")
     books.define(rules, origin)
+    books.note_mode(mode)
 
 
 def _hold(

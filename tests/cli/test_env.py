@@ -16,7 +16,9 @@ from lockpin_cli.authority import AUTHORITY, BUNDLE, NODE_BUNDLE, Trust
 from lockpin_cli.env import kept_bypass, key_of, proxy_note, proxy_url, variables
 from lockpin_cli.listener import health
 from lockpin_core.config import Config
+from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.place import mark
+from lockpin_core.ledger.protocol import Rules
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 
@@ -358,3 +360,14 @@ def test_in_team_mode_the_address_has_the_key_of_the_environment_or_says_where_i
     assert "put a key in the place of lp_KEY, or set LOCKPIN_KEY first" in told.stderr
     assert f"HTTPS_PROXY=http://fix:{key}@127.0.0.1:8080\n" in known.stdout
     assert "LOCKPIN_KEY" not in known.stderr
+
+
+@pytest.mark.usefixtures("authority")
+def test_the_key_goes_to_a_team_proxy_from_whatever_folder(lockpin, ledger):
+    ledger.define(Rules((), own_budget(None, (), "UTC")), "there", "team").result(10)
+    key = "lp_" + "a1" * 26
+
+    told, known = lockpin("env"), lockpin("env", "--task", "fix", LOCKPIN_KEY=key)
+
+    assert "HTTPS_PROXY=http://default:lp_KEY@127.0.0.1:8080\n" in told.stdout
+    assert f"HTTPS_PROXY=http://fix:{key}@127.0.0.1:8080\n" in known.stdout

@@ -475,3 +475,22 @@ def test_in_team_mode_a_run_without_a_key_does_not_start(tmp_path, origin):
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("lockpin: mode: team needs a key; set LOCKPIN_KEY to yours")
         assert not desk.ledger.exists()
+
+
+def test_a_teams_proxy_is_used_from_another_folder_and_not_replaced_by_one_in_solo_mode(tmp_path, origin):
+    with at_desk(tmp_path, "") as desk:
+        key = desk.lockpin("key", "create", "--user", "ann").stdout.strip()
+        (here := desk.home / "here.yaml").write_text("")
+        agent = ("--config", str(here), "--task", "fix", "--budget", "2", "--", sys.executable, "-c", AGENT, "100")
+        with processes.proxy(tmp_path, TEAM.format(origin.url), kind="up", home=desk.home) as team:
+            desk.port = team.port
+            keyless = desk.run(*agent)
+            known = desk.run(*agent, LOCKPIN_KEY=key)
+        afterwards = desk.run(*agent, LOCKPIN_KEY=key)
+
+    assert (keyless.returncode, keyless.stdout) == (1, "")
+    assert "mode: team needs a key" in keyless.stderr
+    assert known.stdout == "200\n", known.stderr
+    assert re.search(r"left \$1\.99\d* of its budget", known.stderr), known.stderr
+    assert (afterwards.returncode, afterwards.stdout) == (1, "")
+    assert f"ran in team mode, and {here} would start one in solo mode" in afterwards.stderr

@@ -3,6 +3,11 @@ import unicodedata
 
 import pytest
 
+from lockpin_core.config_budgets import own_budget
+from lockpin_core.ledger.protocol import Rules
+
+RULES = Rules((), own_budget(None, (), "UTC"))
+
 
 def listed(lockpin) -> dict[str, dict]:
     return {task["task"]: task for task in json.loads(lockpin("task", "list", "--format", "json").stdout)}
@@ -126,3 +131,41 @@ def test_in_team_mode_a_task_with_a_budget_is_somebodys(lockpin, home, ledger):
         assert f"`lockpin task new {name} --budget USD --user ID` says whose" in said
     assert (anns.returncode, anns.stderr) == (0, "")
     assert more.stdout.startswith('task "site" of ann@corp.com: $6.00 in all')
+
+
+def test_the_mode_is_that_of_the_proxies_on_the_ledger_and_not_of_the_folder(lockpin, ledger):
+    ledger.define(RULES, "there", "team").result(10)
+
+    nobodys = lockpin("task", "new", "site", "--budget", "5")
+    set_on = lockpin("budget", "set", "fix", "--limit-usd", "2")
+    anns = lockpin("task", "new", "site", "--budget", "5", "--user", "ann@corp.com")
+    ledger.define(RULES, "there", "solo").result(10)
+    solo = lockpin("task", "new", "other", "--budget", "5")
+
+    for refused in (nobodys, set_on):
+        assert refused.returncode == 2, refused.stdout
+        assert "in team mode a task with a budget is somebody's" in " ".join(refused.stderr.split())
+    assert (anns.returncode, anns.stderr) == (0, "")
+    assert solo.returncode == 0, solo.stderr
+
+
+def test_a_proxy_of_a_team_that_has_ended_leaves_team_mode(lockpin, home, ledger):
+    ledger.define(RULES, "there", "team").result(10)
+    ledger.stop()
+
+    gone = lockpin("task", "new", "site", "--budget", "5")
+    home.config("mode: team\n")
+    told = lockpin("task", "new", "site", "--budget", "5")
+
+    assert (gone.returncode, told.returncode) == (2, 2)
+
+
+def test_a_team_to_come_needs_users_where_no_proxy_runs(lockpin, home, ledger):
+    ledger.define(RULES, "there", "solo").result(10)
+    home.config("mode: team\n")
+
+    while_solo_runs = lockpin("task", "new", "site", "--budget", "5")
+    ledger.stop()
+    afterwards = lockpin("task", "new", "other", "--budget", "5")
+
+    assert (while_solo_runs.returncode, afterwards.returncode) == (0, 2)

@@ -194,7 +194,7 @@ class SlowLedger:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Future[None]]] = []
 
-    def define(self, rules: Rules, _origin: str = "") -> Future[None]:
+    def define(self, rules: Rules, _origin: str = "", _mode: str = "solo") -> Future[None]:
         answer: Future[None] = Future()
         self.asked.append((rules.budgets[0].limit.exact(), answer))
         return answer
