@@ -9,10 +9,12 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lockpin_core.budgets import Budget
 from lockpin_core.clock import micros
 from lockpin_core.ledger import whose
 from lockpin_core.ledger.accounts import Balance, Seat
 from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.columns import payers_of
 from lockpin_core.ledger.schema import ENDS
 from lockpin_core.ledger.shares import called
 from lockpin_core.ledger.totals import SLOT_US
@@ -47,6 +49,10 @@ WHERE c.kind = 'correction' AND instr(c.accounts, ?) = 0"""
 _OPEN = f"""
 SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o CROSS JOIN rows h
 ON h.call = o.call AND h.kind = 'hold' WHERE {{its}} AND o.at >= ? AND o.at < ? ORDER BY o.call"""
+_CALLERS = f"""
+SELECT DISTINCT {_FACETS_WHO} FROM facets f CROSS JOIN totals t ON t.facet = f.id
+WHERE t.slot >= ? AND t.slot <= ? AND (t.spent_nano <> 0 OR t.tokens <> 0)
+UNION SELECT {_HOLDS_WHO} FROM open_holds o CROSS JOIN rows h ON h.call = o.call AND h.kind = 'hold'"""
 
 type Spend = tuple[int, int, int]  # nanodollars, tokens, instant of the hold
 
@@ -94,6 +100,19 @@ class Past:
         """Give the number of the last row."""
         (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()
         return int(last)
+
+    def subjects(self, budget: Budget, span: WindowSpan, at: int) -> list[str]:
+        """List those for whom a budget may have to count something in a window, accounts or none."""
+        start, end = bounds(span)
+        if period_ms := budget.window.period_ms:
+            start = _rolling_start(at, period_ms)
+        slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)
+        found: set[str] = set()
+        for *who, provider, model in self._connection.execute(_CALLERS, slots).fetchall():
+            payers = payers_of(*who)
+            if budget.applies(payers, provider=provider, model=called(model)):
+                found.update(budget.subjects(payers))
+        return sorted(found)
 
     def _summed(self, seat: Seat, start: int, end: int) -> list[Spend]:
         slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)

@@ -223,6 +223,25 @@ class LedgerReader:
             balances, now = self._balances(now)
             return standings_at(balances, Tasks(self._connection), rules, payers, now)
 
+    def unopened(self, rules: Rules, *, now: datetime) -> list[Standing]:
+        """Show accounts that no call has opened: of budgets that came, or changed, within their current window."""
+        from lockpin_core.ledger.accounts import seat_of
+        from lockpin_core.ledger.past import Past, bounds
+
+        with self._snapshot():
+            balances, now = self._balances(now)
+            sinces = dict(self._rows("SELECT name, since FROM budgets WHERE removed_at IS NULL"))
+            seats = []
+            for budget in rules.budgets:
+                span = balances.spans.at(budget.window, now)
+                period_us = budget.window.period_ms * 1000
+                start = micros(now) - period_us if period_us else bounds(span)[0]
+                if sinces.get(budget.name, micros(now)) >= start:
+                    subjects = Past(self._connection).subjects(budget, span, micros(now))
+                    seats += [seat_of(budget, subject, now, balances.spans) for subject in subjects]
+            found = balances.peek(tuple(seats))
+            return [s for s in found if s.spent or s.held or s.spent_tokens or s.held_tokens]
+
     def standing(self, budget: Budget, subject: str, *, now: datetime) -> Standing:
         """Show one account of the current window, whether or not it was ever used."""
         from lockpin_core.ledger.accounts import own_budget, seat_of

@@ -18,6 +18,8 @@ def accounts(reader: LedgerReader, rules: Rules, *, machine: str, now: datetime)
     At zero there are those of this machine, of the organisation, of groups and rings, and of tasks that have a limit.
     """
     found = {standing.account: standing for standing in reader.standings(rules, now=now)}
+    for standing in reader.unopened(rules, now=now):
+        found.setdefault(standing.account, standing)
     always = _always(rules.budgets, machine, reader.subjects("ring"))
     for budget, subject in (*always, *_limited_tasks(reader, rules.task_default)):
         standing = reader.standing(budget, subject, now=now)

@@ -1,11 +1,14 @@
 """Which accounts a statement lists, and in which order."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockpin_core.budgets import Budget
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.accounts import accounts, untouched
 from lockpin_core.readers.statement import key_of
+from lockpin_core.windows import Window
 from tests.ledger.contract import hold, settle
 from tests.ledger.desk import DAY, NOON, SqliteDesk, machine, money, rules
 
@@ -62,6 +65,38 @@ def test_the_organisation_groups_and_rings_are_there_at_zero_and_people_when_the
         ("squads", "group:checkout", "0"), ("squads", "group:search", "1.5"), ("canary", "ring:r7", "1.5"),
         ("some", "ring:r0", "0"), ("all", "org:org", "1.5"), ("each", "user:ann", "1.5"),
     ]  # fmt: skip
+
+
+def test_a_budget_that_came_or_changed_later_has_what_its_window_has_seen(desk):
+    week, month = (Window(kind) for kind in ("week", "month"))
+    squads = Budget("squads", "team", DAY, money("9"))
+    desk.admin.budget_set(squads, who="ada")
+    hold(desk, "c0", "2", rules(), user="ann", team="web")
+    settle(desk, "c0", "1.25")
+    desk.clock.pass_by(days=1)  # a Thursday of the same week
+    for name, who, cost in (("c1", {"user": "ann", "team": "web"}, "1.5"), ("c2", {"user": "bob"}, "0.5")):
+        hold(desk, name, "2", rules(), **who)
+        settle(desk, name, cost)
+    hold(desk, "c3", "0.25", rules(), user="cho", team="ops", tags=(("env", "ci"),))
+
+    for budget in (
+        Budget("team-week", "team", week, money("9")), Budget("tags", "tag", DAY, money("9"), tags=("env=ci",)),
+        Budget("each", "user", month, money("9"), users=("ann", "cho")), replace(squads, name="renamed"),
+        Budget("nobody", "ring", DAY, money("9")),
+    ):  # fmt: skip
+        desk.admin.budget_set(budget, who="ada")
+    desk.admin.budget_set(replace(squads, window=month), who="ada")
+
+    with LedgerReader(desk.path) as reader:
+        found = accounts(reader, rules(*(b for b in reader.budgets() if not b.own)), machine="here", now=desk.clock.now)
+    shown = {(s.budget.name, key_of(s)): (s.spent.exact(), s.held.exact()) for s in found if s.budget.name != "task"}
+    assert shown == {
+        ("team-week", "team:web"): ("2.75", "0"), ("team-week", "team:ops"): ("0", "0.25"),
+        ("tags", "tag:env=ci"): ("0", "0.25"),
+        ("each", "user:ann"): ("2.75", "0"), ("each", "user:cho"): ("0", "0.25"),
+        ("renamed", "team:web"): ("1.5", "0"), ("renamed", "team:ops"): ("0", "0.25"),
+        ("squads", "team:web"): ("2.75", "0"), ("squads", "team:ops"): ("0", "0.25"),
+    }  # fmt: skip
 
 
 def test_an_account_of_a_window_that_is_over_is_not_listed(desk):
