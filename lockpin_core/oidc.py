@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lockpin_core.errors import LockpinError
-from lockpin_core.names import canonical, canonical_user
+from lockpin_core.names import ALLOWED, canonical, canonical_user
 
 if TYPE_CHECKING:  # an extra: most have no identity provider
     from jwt import PyJWK
@@ -172,18 +172,30 @@ def _caller(told: Mapping[str, object], claims: ClaimNames, expires: datetime) -
         raise TokenError(f"its claim {claims.user} names no user")
     if claims.user == "email" and told.get("email_verified", True) not in (True, "true"):
         raise TokenError("its email was not verified by the identity provider")
-    groups = told.get(claims.groups, [])
-    listed = [groups] if isinstance(groups, str) else groups
+    return Caller(user, _groups(told, claims.groups), _ring(told, claims.ring), expires)
+
+
+def _groups(told: Mapping[str, object], claim: str) -> tuple[str, ...]:
+    """Read groups; an entry that can be no name here is left out, as no budget can list it."""
+    said = told.get(claim)
+    listed = [] if said is None else [said] if isinstance(said, str) else said
     if not isinstance(listed, list) or len(listed) > _MOST_GROUPS:
-        raise TokenError(f"its claim {claims.groups} is no list of groups")
-    return Caller(
-        user, tuple(sorted({_name(group, claims.groups) for group in listed})),
-        None if told.get(claims.ring) is None else _name(told[claims.ring], claims.ring), expires,
-    )  # fmt: skip
+        raise TokenError(f"its claim {claim} is no list of up to {_MOST_GROUPS} groups")
+    names = {_name(group) for group in listed if isinstance(group, str)}
+    return tuple(sorted(name for name in names if name is not None))
 
 
-def _name(said: object, claim: str) -> str:
-    name = canonical(said) if isinstance(said, str) else None
-    if name is None:
-        raise TokenError(f"its claim {claim} has a name that is not allowed")
-    return name
+def _ring(told: Mapping[str, object], claim: str) -> str | None:
+    """Read the ring. One that can be no name here is not left out: a budget for each ring would not count the call."""
+    said = told.get(claim)
+    if said is None or (isinstance(said, str) and said.strip() in ("", "/")):
+        return None
+    ring = _name(said) if isinstance(said, str) else None
+    if ring is None:
+        raise TokenError(f"its claim {claim} is no name that is allowed; {ALLOWED} are")
+    return ring
+
+
+def _name(said: str) -> str | None:
+    """Give a name in its one form; Keycloak writes the path of a group, from the root on. None: it can be none."""
+    return canonical(said.strip().removeprefix("/"))

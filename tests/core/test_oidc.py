@@ -63,6 +63,33 @@ def test_claims_are_those_that_are_named():
     assert (caller.user, caller.groups, caller.ring) == ("00u1", ("admins",), None)
 
 
+@pytest.mark.parametrize(
+    ("groups", "read_as"),
+    [
+        (["/platform", "ml"], ("ml", "platform")),
+        (["/platform", "platform"], ("platform",)),
+        ("/platform", ("platform",)),
+        (["R/D", "/a/b", "//x", "ml"], ("ml",)),
+        (["", " ", "/", "..", "ml"], ("ml",)),
+        ([1, None, ["web"], {"a": "b"}, True, "ml"], ("ml",)),
+        (["CN=" + "x" * 130, "a\nb", "ml"], ("ml",)),
+        (["R/D"], ()),
+        ("", ()),
+        ([], ()),
+        (None, ()),
+    ],
+)
+def test_a_group_that_can_be_no_name_here_is_left_out_and_keeps_nobody_out(groups: object, read_as: tuple[str, ...]):
+    assert read(RSA.sign(TOLD | {"groups": groups}), KEYS, ISSUER, NOW).groups == read_as
+
+
+@pytest.mark.parametrize(
+    ("ring", "read_as"), [("", None), ("  ", None), ("/", None), (None, None), ("/ring1", "ring1"), (" r 2 ", "r 2")]
+)
+def test_an_empty_ring_is_none_and_one_by_its_path_is_that_ring(ring: object, read_as: str | None):
+    assert read(RSA.sign(TOLD | {"ring": ring}), KEYS, ISSUER, NOW).ring == read_as
+
+
 def without(claim: str) -> dict:
     return {name: said for name, said in TOLD.items() if name != claim}
 
@@ -85,10 +112,13 @@ def without(claim: str) -> dict:
         (TOLD | {"email": ["alice@corp.com"]}, "claim email names no user"),
         (TOLD | {"email": "a\nb"}, "claim email names no user"),
         (TOLD | {"email_verified": False}, "was not verified"),
-        (TOLD | {"groups": {"a": 1}}, "no list of groups"),
-        (TOLD | {"groups": [1]}, "a name that is not allowed"),
-        (TOLD | {"groups": ["a/b"]}, "a name that is not allowed"),
-        (TOLD | {"ring": 7}, "a name that is not allowed"),
+        (TOLD | {"groups": {"a": 1}}, "claim groups is no list"),
+        (TOLD | {"groups": 7}, "claim groups is no list"),
+        (TOLD | {"groups": False}, "claim groups is no list"),
+        (TOLD | {"groups": ["g"] * 1001}, "claim groups is no list of up to 1000 groups"),
+        (TOLD | {"ring": 7}, "claim ring is no name that is allowed"),
+        (TOLD | {"ring": ["ring1"]}, "claim ring is no name that is allowed"),
+        (TOLD | {"ring": "a/b"}, "claim ring is no name that is allowed"),
     ],
 )
 def test_what_does_not_hold_is_not_taken(told: dict, words: str):

@@ -69,12 +69,20 @@ def test_a_token_is_whom_its_claims_name_in_each_of_its_places(rig):
     assert made not in rig.reached() and REAL["anthropic"] in rig.reached()
 
 
+def test_a_group_by_its_path_is_that_group_and_one_that_can_be_no_name_keeps_nobody_out(rig):
+    answer, rows = rig.ask([("x-lockpin-key", token(rig, groups=["/web", "R/D", "", "ml"], ring=""))])
+
+    assert answer.status == 200, answer.body
+    assert rig.payer(rows) == {"user": "ann@corp.com", "groups": '["ml","web"]'}
+
+
 WRONG = {
     "signed by nobody": ({"key": "b"}, 401, "key_unknown", "its signature is not right"),
     "an unknown key": ({"key": "b", "name": "b"}, 401, "key_unknown", "does not publish"),
     "over": ({"exp": 1_700_000_000}, 401, "key_expired", "it has expired"),
     "without a user": ({"email": None}, 401, "key_unknown", "its claim email names no user"),
     "not verified": ({"email_verified": False}, 401, "key_unknown", "its email was not verified"),
+    "a ring that is no name": ({"ring": ["r1"]}, 401, "key_unknown", "its claim ring is no name that is allowed"),
     "another audience": ({"aud": "other"}, 401, "key_unknown", "this Lockpin key is not known here"),
     "another issuer": ({"iss": "https://evil.example"}, 401, "key_unknown", "this Lockpin key is not known here"),
 }
