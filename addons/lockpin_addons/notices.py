@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from urllib.parse import quote
 
 from mitmproxy import http
 
@@ -18,6 +19,7 @@ from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import stamp
 
 MIN_CALLS_FOR_FORECAST = 3
+_AS_THEY_ARE = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not in ";,%")
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # a receipt's amounts are text already
 
 
@@ -161,8 +163,8 @@ def _budget_line(standing: Standing) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Give of a name what may stand in a header."""
-    return "".join(char for char in name if "!" <= char <= "~" and char not in ";,")
+    """Give a name as it may stand in a header: what is not printable ASCII or would end it, as its UTF-8 in percent."""
+    return quote(name, safe=_AS_THEY_ARE)
 
 
 def _step_passed(standing: Standing) -> str | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 import nouns
 import pytest
@@ -68,7 +69,7 @@ def test_each_budget_has_its_line_and_one_that_nothing_resets_has_no_time():
 
     assert line == (
         "dev-daily; scope=machine; used=52%; state=alert; reset=2026-10-22T00:00:00Z, "
-        "everandaday; scope=machine; used=90%; state=alert"
+        "ever%2C%20and%3B%20a%20day; scope=machine; used=90%; state=alert"
     )
 
 
@@ -115,8 +116,24 @@ def test_a_budget_of_groups_says_of_which_group_its_line_is():
 
     assert line == (
         "squads; scope=group; used=52%; state=alert; reset=2026-10-22T00:00:00Z; subject=search, "
-        "squads; scope=group; used=52%; state=alert; reset=2026-10-22T00:00:00Z; subject=checkout"
+        "squads; scope=group; used=52%; state=alert; reset=2026-10-22T00:00:00Z; subject=che%3Bck%20out"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "coded"),
+    [
+        ("日本", "%E6%97%A5%E6%9C%AC"), ("café", "caf%C3%A9"), ("100%", "100%25"), ('a "b"=c/d', 'a%20"b"=c/d'),
+        ("a%2Cb", "a%252Cb"), ("k-7f3c9x2m1q", "k-7f3c9x2m1q"), ("\u00a0", "%C2%A0"),
+    ],
+)  # fmt: skip
+def test_a_name_stands_there_so_that_decoding_percent_gives_it_back(name, coded):
+    squads = replace(DEV, name=name, scope="group", groups=(name,))
+
+    line = told(standing(squads, "13")._replace(subject=name))
+
+    assert line is not None and unquote(coded) == name
+    assert line.partition("; ")[0] == coded and line.endswith(f"; subject={coded}")
 
 
 OWN = replace(DEV, name="task", scope="task", own=True, alert_at=())
