@@ -16,6 +16,7 @@ import typer
 
 from lockpin_cli import completion
 from lockpin_cli.authority import FOLDERS, REPLACING, Trust, stores, trust
+from lockpin_cli.caller import KEY, good_caller
 from lockpin_cli.changes import as_it_runs, task_name
 from lockpin_cli.inputs import load_config
 from lockpin_cli.listener import PORT, Health, refuse_other
@@ -23,7 +24,7 @@ from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import say
 from lockpin_cli.presence import is_there
 from lockpin_core.config import Config
-from lockpin_core.errors import LockpinError
+from lockpin_core.errors import CommandError, LockpinError
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
@@ -32,7 +33,6 @@ app = new_app()
 
 _NODE = "NODE_EXTRA_CA_CERTS"
 _PASSWORD = "task"
-KEY = "LOCKPIN_KEY"  # the variable with a user's own key, for `env` and `run`
 _PLACEHOLDER = "lp_KEY"
 _SINGLE_QUOTES = "'\u2018\u2019\u201a\u201b"  # PowerShell takes all of these for the end of a text
 
@@ -74,7 +74,13 @@ def env(
     write, unset = _WRITERS[shell]
     lines = [write(name, value) for name, value in told.values.items()]
     print("\n".join([*lines, *map(unset, told.gone)]))
-    notes = (told.note(), _key_note(loaded), _task_note(loaded, task), proxy_note(port, answer.health))
+    notes = (
+        told.note(),
+        _key_note(loaded),
+        _caller_note(loaded),
+        _task_note(loaded, task),
+        proxy_note(port, answer.health),
+    )
     for note in filter(None, notes):
         say(note)
 
@@ -170,6 +176,19 @@ def _key_note(config: Config) -> str | None:
     )
 
 
+def _caller_note(config: Config) -> str | None:
+    """Say that the key is not good; None: it is, or nobody can say here."""
+    try:
+        if config.mode == "team" and is_there(config.ledger):
+            with LedgerReader(config.ledger) as reader:
+                good_caller(reader, config, os.environ)
+    except CommandError as error:
+        return f"{error}; calls with it are refused"
+    except LockpinError:
+        return None  # the task's note says it
+    return None
+
+
 def _task_note(config: Config, task: str | None) -> str | None:
     """Say that a task has no budget of its own, or is closed; None: all is well, or no task is named."""
     if task is None:
@@ -181,10 +200,11 @@ def _task_note(config: Config, task: str | None) -> str | None:
                 terms = reader.task_terms().get(name)
     except LockpinError as error:
         return str(error)
-    command = f"`lockpin task new {shlex.quote(name)} --budget USD`"
+    owner = " --user ID" if config.mode == "team" and (terms is None or terms.user is None) else ""
+    command = f"`lockpin task new {shlex.quote(name)} --budget USD{owner}`"
     if terms is not None and terms.closed:
         return f'task "{name}" is closed, so its calls are refused; {command} opens it again'
-    if config.task.budget_usd is None and (terms is None or terms.limit_nano is None):
+    if config.task_default().limit is None and (terms is None or terms.limit_nano is None):
         return f'task "{name}" has no budget of its own; {command} makes one'
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +13,9 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import child, completion
+from lockpin_cli.caller import KEY, caller, good_caller, payers_of
 from lockpin_cli.changes import as_it_runs, open_admin, running, task_name, task_owner, whoami
-from lockpin_cli.env import KEY, changes
+from lockpin_cli.env import changes
 from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
 from lockpin_cli.keeper import proxy
 from lockpin_cli.listener import refuse_other_books
@@ -26,15 +26,13 @@ from lockpin_cli.rules import known
 from lockpin_cli.up import Start
 from lockpin_cli.up import proxy as proxy_start
 from lockpin_core.budgets import FILTERS, Standing
-from lockpin_core.call import Payers
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.keys import KeyRecord, digest_of
+from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
-from lockpin_core.oidc import is_for, is_token
 from lockpin_core.readers.figures import line
 
 app = new_app()
@@ -144,7 +142,8 @@ def _settle_budget(config: Config, task: str | None, limit: Money | None) -> Non
     if is_there(config.ledger):
         with LedgerReader(config.ledger) as reader:
             terms = reader.task_terms().get(task)
-            user = _user(reader, config) if config.mode == "team" else None
+            key = good_caller(reader, config, os.environ) if config.mode == "team" else None
+            user = None if key is None else key.user
     if limit is not None:
         if user is not None and terms is not None and terms.user not in (None, user):
             raise CommandError(
@@ -158,25 +157,6 @@ def _settle_budget(config: Config, task: str | None, limit: Money | None) -> Non
         raise CommandError(f'task "{task}" is closed, so its calls would be refused; {again}')
 
 
-def _user(reader: LedgerReader, config: Config) -> str | None:
-    """Name the user of the key that the command will call with; None: it is a token, which the proxy alone can check.
-
-    Raises CommandError where the key is not good.
-    """
-    secret = os.environ.get(KEY, "").strip()
-    if is_token(secret) if config.oidc is None else is_for(secret, config.oidc):
-        return None
-    found = _caller(reader, secret)
-    if found is None or found.over is not None:
-        state = "not known" if found is None else found.over
-        raise CommandError(f"the key in {KEY} is {state} in {config.ledger}; `lockpin key list` shows those there are")
-    return found.user
-
-
-def _caller(reader: LedgerReader, secret: str) -> KeyRecord | None:
-    return reader.key(digest_of(secret), now=utc_now())
-
-
 @dataclass(frozen=True, slots=True)
 class Sums:
     """What calls since an instant came to."""
@@ -187,7 +167,9 @@ class Sums:
     spent: Money
     estimated: Money
     held: Money
-    tightest: Standing | None  # the enforced limit with the least left
+    tightest: Standing | None  # the enforced limit in dollars with the least left
+    fewest: Standing | None = None  # the enforced limit in tokens with the least left
+    is_known: bool = True  # whose calls they were; else nobody can say which limits they have
 
 
 def _sums(config: Config, task: str | None, since: datetime) -> Sums:
@@ -195,22 +177,15 @@ def _sums(config: Config, task: str | None, since: datetime) -> Sums:
         return Sums(task, 0, 0, ZERO, ZERO, ZERO, None)
     rules, now = known(config).book.rules, utc_now()
     with LedgerReader(config.ledger) as reader, reader.at_once():
-        caller = _caller(reader, os.environ.get(KEY, "").strip()) if config.mode == "team" else None
-        payers = _payers(task or config.task.default, caller)
+        key = caller(reader, config, os.environ)
+        payers = payers_of(task or config.task.default, key)
         total = reader.total(since=since, task=task)
         held = sum(hold.held.nano for hold in reader.open_holds() if task in (None, hold.task) and hold.at >= since)
-        limits = [standing for standing in reader.standings(rules, payers, now=now) if _binds(standing, task, caller)]
-    tightest = min(limits, key=_left, default=None)
-    return Sums(task, total.calls, total.refused, total.spent, total.estimated, Money(held), tightest)
-
-
-def _payers(task: str, caller: KeyRecord | None) -> Payers:
-    if caller is None:
-        return Payers(task, socket.gethostname())
-    return Payers(
-        task, socket.gethostname(), key=caller.id, user=caller.user, team=caller.team, groups=caller.groups,
-        ring=caller.ring, project=caller.project, tags=caller.tags,
-    )  # fmt: skip
+        limits = [standing for standing in reader.standings(rules, payers, now=now) if _binds(standing, task, key)]
+    tightest = min((one for one in limits if one.limit is not None), key=_left, default=None)
+    fewest = min((one for one in limits if one.limit_tokens is not None), key=_left_tokens, default=None)
+    is_known = config.mode == "solo" or key is not None
+    return Sums(task, total.calls, total.refused, total.spent, total.estimated, Money(held), tightest, fewest, is_known)
 
 
 def _binds(standing: Standing, task: str | None, caller: KeyRecord | None) -> bool:
@@ -218,12 +193,17 @@ def _binds(standing: Standing, task: str | None, caller: KeyRecord | None) -> bo
     budget = standing.budget
     filters = FILTERS if caller is None else ("providers", "models")
     is_for_all = not any(getattr(budget, name) for name in filters) and (task is not None or budget.scope != "task")
-    return budget.enforce and standing.limit is not None and is_for_all
+    return budget.enforce and is_for_all
 
 
 def _left(standing: Standing) -> Money:
     assert standing.limit is not None, "only limits in dollars are compared"
     return max(standing.limit - standing.spent - standing.held, ZERO)
+
+
+def _left_tokens(standing: Standing) -> int:
+    assert standing.limit_tokens is not None, "only limits in tokens are compared"
+    return max(standing.limit_tokens - standing.spent_tokens - standing.held_tokens, 0)
 
 
 def _summary(sums: Sums) -> str:
@@ -232,11 +212,24 @@ def _summary(sums: Sums) -> str:
     left = ZERO if sums.tightest is None else _left(sums.tightest)
     spent, estimated, held, rest = line(sums.spent, sums.estimated, sums.held, left)
     words = [f"{sums.calls:,} call{'' if sums.calls == 1 else 's'}", f"spent {spent}"]
-    words += [f"estimated {estimated}", f"refused {sums.refused:,}"]
+    words += [f"estimated {estimated}", f"refused {sums.refused:,}{_why(sums)}"]
     words += [f"in flight {held}"] if sums.held else []
-    if sums.tightest is not None:
-        name = "its budget" if sums.tightest.budget.own else f'"{sums.tightest.budget.name}"'
-        words.append(f"left {rest} of {name}")
-    else:
+    if not sums.is_known:
+        words.append("which limits its user has is not known here")
+    elif sums.tightest is None and sums.fewest is None:
         words.append("no limit")
+    if sums.is_known and sums.tightest is not None:
+        words.append(f"left {rest} of {_named(sums.tightest)}")
+    if sums.is_known and sums.fewest is not None:
+        words.append(f"left {_left_tokens(sums.fewest):,} tokens of {_named(sums.fewest)}")
     return f"{of_task}{', '.join(words)}"
+
+
+def _why(sums: Sums) -> str:
+    """Say where it is told why calls were refused; empty: none was."""
+    of_task = "" if sums.task is None else f" --task {shlex.quote(sums.task)}"
+    return f" (`lockpin calls{of_task}` says why)" if sums.refused else ""
+
+
+def _named(standing: Standing) -> str:
+    return "its budget" if standing.budget.own else f'"{standing.budget.name}"'

@@ -70,10 +70,22 @@ def new(
     kind = kind_text(window_of(window, period))
     loaded = as_it_runs(load_config(context, config))
     owner = task_owner(loaded, name, user)
+    was = _owner(loaded, name)
     print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami(), user=owner))))
+    if owner is not None and was not in (None, owner):
+        say(f"it was a task of {was}: what is spent stays, and the next calls of {was} are not counted on it")
     if owner is not None and loaded.mode == "solo":
         say("warning: in solo mode no call is a user's, so this budget counts none; in mode: team a key says who calls")
     warn_beside(loaded.ledger)
+
+
+def _owner(config: Config, name: str) -> str | None:
+    """Say whose a task is; None: nobody's."""
+    if not is_there(config.ledger):
+        return None
+    with LedgerReader(config.ledger) as reader:
+        terms = reader.task_terms().get(name)
+    return None if terms is None else terms.user
 
 
 def told(made: TaskInfo) -> str:
@@ -97,7 +109,10 @@ def list_tasks(
     Example: lockpin task list --format json
     """
     loaded = load_to_read(context, config)
-    show(_view(_tasks(loaded)), form)
+    tasks = _tasks(loaded)
+    show(_view(tasks), form)
+    if form is Format.TABLE and any(task.user for task in tasks):
+        say("of a task with a user, what that user has spent is shown; `lockpin report --by task` adds up everybody's")
 
 
 @app.command()

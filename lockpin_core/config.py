@@ -154,8 +154,8 @@ class Config:
         return (*daily, *self.budgets)
 
     def task_default(self) -> Budget:
-        """Give the budget of a task that has none by command."""
-        return own_budget(self.task.budget_usd, self.task.alert_at, self.timezone)
+        """Give the budget of a task that has none by command; it is for calls without a user, which a team has not."""
+        return own_budget(self.task.budget_usd if self.mode == "solo" else None, self.task.alert_at, self.timezone)
 
     def files(self) -> tuple[Path, ...]:
         """Give every file that this was read from."""

@@ -37,7 +37,9 @@ def budget_warnings(
     for budget in config.budgets:
         if not budget.enforce:
             yield f'budget "{budget.name}" only warns and never blocks; action: enforce blocks'
-    if config.task.budget_usd is None and not any(budget.enforce for budget in config.all_budgets()):
+    if config.mode == "team" and config.task.budget_usd is not None:
+        yield "task.budget_usd limits nobody in team mode; a budget with scope: task counts each task for everybody"
+    if config.task_default().limit is None and not any(budget.enforce for budget in config.all_budgets()):
         yield "no limit is enforced: every call is recorded, none is refused for its cost"
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,7 +213,16 @@ class LedgerReader:
             balances, now = self._balances(now)
             names = self._connection.execute("SELECT name FROM tasks ORDER BY name").fetchall()
             own, tasks = Definitions(self._connection, _no_event).own(), Tasks(self._connection)
-            return [_task_info(balances, own, tasks, name, now) for (name,) in names]
+            found = [_task_info(balances, own, tasks, name, now) for (name,) in names]
+            return [self._of_everybody(task, tasks) for task in found] if self.mode() == "team" else found
+
+    def _of_everybody(self, task: TaskInfo, tasks: Tasks) -> TaskInfo:
+        """Show of a task that is nobody's what all its calls came to: a team's are on no account of its own."""
+        used = tasks.get(task.name)
+        if task.user is not None or used is None:
+            return task
+        held = sum(hold.held.nano for hold in self.open_holds() if hold.task == task.name)
+        return replace(task, spent=Money(used.spent_nano), held=Money(held))
 
     def standings(self, rules: Rules, payers: Payers | None = None, *, now: datetime) -> list[Standing]:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""

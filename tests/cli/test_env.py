@@ -371,3 +371,17 @@ def test_the_key_goes_to_a_team_proxy_from_whatever_folder(lockpin, ledger):
 
     assert "HTTPS_PROXY=http://default:lp_KEY@127.0.0.1:8080\n" in told.stdout
     assert f"HTTPS_PROXY=http://fix:{key}@127.0.0.1:8080\n" in known.stdout
+
+
+@pytest.mark.usefixtures("authority")
+def test_in_team_mode_notes_say_whose_a_task_must_be_and_that_a_key_is_not_good(lockpin, home):
+    home.config("mode: team\ntask: {budget_usd: 3}\n")
+    ann = lockpin("key", "create", "--user", "ann").stdout.strip()
+
+    told = lockpin("env", "--task", "fix", LOCKPIN_KEY=ann)
+    wrong = lockpin("env", LOCKPIN_KEY="lp_abc")
+
+    assert 'task "fix" has no budget of its own; `lockpin task new fix --budget USD --user ID` makes one' in told.stderr
+    assert "LOCKPIN_KEY" not in told.stderr
+    assert "the key in LOCKPIN_KEY is not known in " in wrong.stderr
+    assert "lp_abc" not in wrong.stderr

@@ -142,7 +142,8 @@ def test_command_runs_behind_a_proxy_of_its_own_within_its_budget(desk, origin):
     assert done.stdout.splitlines()[0] == "200"
     assert done.stdout.splitlines()[1].startswith('402 lockpin: task "fix" would exceed its $0.02')
     assert done.stderr == (
-        'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00000, refused 1, left $0.01898 of its budget\n'
+        'lockpin: task "fix": 1 call, spent $0.00102, estimated $0.00000, refused 1 (`lockpin calls --task fix` says why), '
+        "left $0.01898 of its budget\n"
     )
     assert done.returncode == 0
     assert [call["path"] for call in origin.calls() if "count" not in call["path"]] == ["/v1/messages"]
@@ -494,3 +495,29 @@ def test_a_teams_proxy_is_used_from_another_folder_and_not_replaced_by_one_in_so
     assert re.search(r"left \$1\.99\d* of its budget", known.stderr), known.stderr
     assert (afterwards.returncode, afterwards.stdout) == (1, "")
     assert f"ran in team mode, and {here} would start one in solo mode" in afterwards.stderr
+
+
+LIMITS = """
+budgets:
+  - {name: org-month, scope: org, window: month, limit_usd: 50, action: enforce}
+  - {name: dev-daily, scope: user, window: day, limit_usd: 3, action: enforce, users: [ann]}
+  - {name: his-daily, scope: user, window: day, limit_usd: 1, action: enforce, users: [bob]}
+  - {name: few, scope: ring, window: day, limit_tokens: 9000, action: enforce}
+"""
+
+
+def test_in_team_mode_the_end_says_the_tightest_limits_of_whoever_called(lockpin, home):
+    home.config(f"mode: team\n{LIMITS}")
+    ann = lockpin("key", "create", "--user", "ann", "--ring", "ci").stdout.strip()
+    cho = lockpin("key", "create", "--user", "cho").stdout.strip()
+
+    words = ["run", "--port", str(free_port())]
+    anns = lockpin(*words, "--", "true", LOCKPIN_KEY=ann)
+    tasks = lockpin(*words, "--task", "r7", "--budget", "0.005", "--", "true", LOCKPIN_KEY=ann)
+    chos = lockpin(*words, "--", "true", LOCKPIN_KEY=cho)
+    nobodys = lockpin(*words, "--", "true", LOCKPIN_KEY="eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA")
+
+    assert anns.stderr.endswith('refused 0, left $3.00 of "dev-daily", left 9,000 tokens of "few"\n')
+    assert tasks.stderr.endswith('refused 0, left $0.005 of its budget, left 9,000 tokens of "few"\n')
+    assert chos.stderr.endswith('refused 0, left $50.00 of "org-month"\n')
+    assert nobodys.stderr.endswith("refused 0, which limits its user has is not known here\n"), nobodys.stderr

@@ -3,10 +3,23 @@ import unicodedata
 
 import pytest
 
+from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Terms
 from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.protocol import Rules
+from lockpin_core.money import Money
+from lockpin_core.usage import Unit
 
 RULES = Rules((), own_budget(None, (), "UTC"))
+
+
+def called(call_id: str, task: str, most: str, **payers: str) -> Call:
+    ceiling = Ceiling(500, 500, frozenset({Unit.INPUT}), frozenset({Unit.OUTPUT}), {})
+    return Call(
+        id=call_id, payers=Payers(task, "desk", **payers), provider="openai", host="api.openai.com",
+        wire="openai_chat", model="m", asked_model="m", client=None, streamed=False,
+        quote=Quote(Money.parse(most), 1000, ceiling), terms=Terms(), output_limit=500, limit_set=False,
+        billing="metered", price_date="2026-08-01", rates={},
+    )  # fmt: skip
 
 
 def listed(lockpin) -> dict[str, dict]:
@@ -169,3 +182,43 @@ def test_a_team_to_come_needs_users_where_no_proxy_runs(lockpin, home, ledger):
     afterwards = lockpin("task", "new", "other", "--budget", "5")
 
     assert (while_solo_runs.returncode, afterwards.returncode) == (0, 2)
+
+
+def test_a_task_that_goes_over_to_another_user_says_so(lockpin, home):
+    home.config("mode: team\n")
+    first = lockpin("task", "new", "site", "--budget", "5", "--user", "bob")
+    again = lockpin("task", "new", "site", "--budget", "6", "--user", "Bob")
+    taken = lockpin("task", "new", "site", "--budget", "7", "--user", "ann")
+
+    assert (first.stderr, again.stderr) == ("", "")
+    assert taken.stderr == (
+        "lockpin: it was a task of bob: what is spent stays, and the next calls of bob are not counted on it\n"
+    )
+
+
+def test_a_team_sees_what_all_calls_of_a_task_came_to(lockpin, ledger):
+    ledger.define(RULES, "there", "team").result(10)
+    for call_id, user in (("t1", "ann"), ("t2", "bob"), ("t3", "bob")):
+        held = ledger.hold(called(call_id, "site", "0.5", user=user), RULES)
+        held.result(10)
+    ledger.settle("t1", Charge(Money.parse("0.25"), {}, 0, None, None)).result(10)
+    ledger.settle("t2", Charge(Money.parse("0.125"), {}, 0, None, None)).result(10)
+    lockpin("task", "new", "hers", "--budget", "1", "--user", "ann")
+
+    done = lockpin("task", "list")
+    site = listed(lockpin)["site"]
+
+    assert (site["spent_usd"], site["held_usd"], site["limit_usd"]) == (0.375, 0.5, None)
+    assert done.stderr == (
+        "lockpin: of a task with a user, what that user has spent is shown; `lockpin report --by task` adds up "
+        "everybody's\n"
+    )
+
+
+def test_the_default_budget_of_tasks_is_no_limit_of_a_team(lockpin, home):
+    home.config("mode: team\ntask: {budget_usd: 0.01}\n")
+
+    said = lockpin("validate").stdout
+
+    assert "warning: task.budget_usd limits nobody in team mode; a budget with scope: task counts" in said
+    assert "no limit is enforced" in said
