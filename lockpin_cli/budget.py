@@ -228,10 +228,19 @@ def reset(
     loaded = load_config(context, config)
     chosen, subject, note = account(loaded, name, key, "reset")
     before, after = open_admin(loaded).reset_budget(chosen, subject, who=whoami())
-    limit = "no limit" if after.limit is None else f"limit {said(after.limit)}"
-    tokens = f" and {before.spent_tokens:,} tokens" if after.limit_tokens is not None else ""
-    counts = f"spent was {said(before.spent)}{tokens} and counts from {said(after.spent)} now"
-    print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {said(after.held)}, {limit}"))
+    limits = [] if after.limit is None else [said(after.limit)]
+    limits += [] if after.limit_tokens is None else [f"{after.limit_tokens:,} tokens"]
+    limit = f"limit {' and '.join(limits)}" if limits else "no limit"
+    was, now, held = (
+        _also_tokens(after, *of)
+        for of in (
+            (before.spent, before.spent_tokens),
+            (after.spent, after.spent_tokens),
+            (after.held, after.held_tokens),
+        )
+    )
+    counts = f"spent was {was} and counts from {now} now"
+    print(plain(f"{key_of(after)}: {chosen.name} {counts}, held {held}, {limit}"))
     warn_beside(loaded.ledger)
     if note is not None:
         say(note)
@@ -316,6 +325,11 @@ def _stands(config: Config, budget: Budget, subject: str) -> Standing:
     """Show one account as it stands, whether or not it was ever used."""
     with LedgerReader(config.ledger) as reader:
         return reader.standing(budget, subject, now=utc_now())
+
+
+def _also_tokens(standing: Standing, usd: Money, tokens: int) -> str:
+    """Write an amount, with its tokens where those are limited."""
+    return said(usd) if standing.limit_tokens is None else f"{said(usd)} and {tokens:,} tokens"
 
 
 def _limit(standing: Standing) -> str:

@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import completion
-from lockpin_cli.changes import stranger
+from lockpin_cli.changes import callers, stranger
 from lockpin_cli.inputs import load_to_read
 from lockpin_cli.layout import is_whole
 from lockpin_cli.options import ConfigOption, LedgerOption
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show, terminal_columns
 from lockpin_cli.presence import is_there
 from lockpin_cli.rules import account_key, known
-from lockpin_core.budgets import Standing
+from lockpin_core.budgets import Standing, subjects_in
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
@@ -36,6 +36,8 @@ _COLUMNS = (
     *(Column("SPENT", right=True), Column("HELD", right=True), Column("LIMIT", right=True)),
     *(Column("USED", right=True, spare=2), Column("RESETS", spare=4, tight=True)),
 )
+
+_NAMED = 6  # accounts that a hint names
 
 KeyOption = Annotated[
     str | None,
@@ -78,9 +80,38 @@ def status(
         say(unknown)
     room = terminal_columns() if form is Format.TABLE else None
     view = view_of(found)
+    if wanted is not None and unknown is None:
+        scope, subject = wanted.split(":", 1)
+        view = replace(view, empty=_empty(there.book.rules, scope, wanted))
+        if others := _others(loaded, there.book.rules, scope, subject):
+            say(f"calls of {wanted} are charged to {others} too; --key shows each")
     show(view if room is None or is_whole(view, room) else narrow(view, found, now), form)
     if unknown is not None:
         raise typer.Exit(1)
+
+
+def _empty(rules: Rules, scope: str, wanted: str) -> str:
+    """Say why an account is not listed: there is no budget of its scope, or nothing is on it."""
+    if scope == rules.task_default.scope or scope in (budget.scope for budget in rules.budgets):
+        return "nothing is spent or held"
+    way = "lockpin report" if scope in ("org", "machine") else f"lockpin report --by {scope}"
+    return f"no budget has the scope {scope}, so {wanted} has no limit of its own; `{way}` says what it has spent"
+
+
+def _others(config: Config, rules: Rules, scope: str, subject: str) -> str:
+    """Name the accounts that the calls of a user or a key are charged to besides: each may stop them."""
+    if scope not in ("user", "key") or not is_there(config.ledger):
+        return ""
+    with LedgerReader(config.ledger) as reader:
+        whose = [payers for payers in callers(reader, good=True) if subject in subjects_in(scope, payers)]
+    found = {
+        f"{budget.scope}:{each}": None
+        for budget in rules.budgets
+        for payers in whose
+        if budget.scope != scope and budget.is_for(payers)
+        for each in budget.subjects(payers)
+    }
+    return ", ".join([*list(found)[:_NAMED], *["…"] * (len(found) > _NAMED)])
 
 
 def standings(config: Config, rules: Rules, now: datetime) -> list[Standing]:

@@ -37,6 +37,13 @@ def _meant(name: str, commands: Mapping[str, str]) -> str | None:
     return ways[near[0]] if near else None
 
 
+# Of `budget set`; the configuration's words are not read for it, as that takes long.
+_NO_TEAMS = (
+    "there is no filter by team; --scope team gives each team an account of one size, and for sizes of their own give "
+    "a team's keys a group or a tag (`lockpin key create --group web`) and name that by --groups or --tags"
+)
+
+
 def _bound(found: _Match) -> str:
     return f"{'at least' if found[1] == 'greater' else 'at most'} {int(found[2]):,} is allowed"
 
@@ -57,4 +64,5 @@ _WORDS: tuple[tuple[re.Pattern[str], str | Callable[[_Match], str]], ...] = (
     (re.compile(r"^No such option: (\S+)"), r"there is no flag \1"),
     (re.compile(r" \(Possible options: (.*)\)"), r"; did you mean \1?"),
     (re.compile(r"^(there is no flag \S+) Did you mean (.*)\?"), r"\1; did you mean \2?"),
+    (re.compile(r"^there is no flag --teams; did you mean --tags\?"), f"--teams: {_NO_TEAMS}"),
 )

@@ -34,6 +34,15 @@ _KEYS = (
     *("name", "scope", "window", "limit_usd", "limit_tokens", "action", "alert_at", *FILTERS, "timezone"),
     *("at", "anchor", "period"),
 )
+_NO_TEAMS = (
+    "there is no filter by team; scope: team gives each team an account of one size, and for sizes of their own give a "
+    "team's keys a group or a tag (`lockpin key create --group web`) and name that under groups or tags"
+)
+_NO_KEYS = (
+    "there is no filter by key; scope: key gives each key an account of one size, and `lockpin key create --limit-usd` "
+    "one key a limit of its own"
+)
+_INSTEAD = {"teams": _NO_TEAMS, "team": _NO_TEAMS, "keys": _NO_KEYS, "key": _NO_KEYS}
 KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
 _WHOLE = "whole names are allowed, and no patterns"
 _period = duration_within(MIN_PERIOD_MS, MAX_PERIOD_MS, "a duration from 1h to 2160h, such as 24h, is allowed")
@@ -60,7 +69,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str, included: Sequence[Node] 
     made: dict[str, Where] = {}
     budgets: list[Budget] = []
     for node, clocks in [*((node, timezone) for node in nodes), *((node, "UTC") for node in included)]:
-        keys = section(node, _KEYS)
+        keys = section(node, _KEYS, instead=_INSTEAD)
         budget = _budget(keys, clocks)
         place = keys.entries["name"].where
         first = made.setdefault(budget.name, place)
@@ -73,7 +82,7 @@ def read_budgets(nodes: Sequence[Node], timezone: str, included: Sequence[Node] 
 
 def read_budget(node: Node, timezone: str) -> Budget:
     """Read one budget, whatever its name. Raises ConfigError."""
-    return _budget(section(node, _KEYS), timezone)
+    return _budget(section(node, _KEYS, instead=_INSTEAD), timezone)
 
 
 def budget_places(tree: Table) -> dict[str, Where]:

@@ -84,10 +84,12 @@ def section(
     path: str = "",
     options: Mapping[str, Text] = MappingProxyType({}),
     unbuilt: Collection[str] = (),
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> Section:
     """Open a mapping that may hold these keys. Unknown keys and a key in two spellings are errors.
 
-    `unbuilt` are keys among them that no error names as allowed.
+    `unbuilt` are keys among them that no error names as allowed; `instead` says of keys that people look for here, and
+    that are none, what there is in their place.
     """
     built_keys = [key for key in keys if key not in unbuilt]
     if isinstance(node, Text) and node.is_null:
@@ -98,7 +100,8 @@ def section(
     for spelled, entry in node.entries.items():
         key = folded(spelled)
         if key not in keys:
-            raise entry.where.error(f"is {shown(entry)}, but there is no such key; {_allowed_keys(key, built_keys)}")
+            words = instead.get(key) or f"there is no such key; {_allowed_keys(key, built_keys)}"
+            raise entry.where.error(f"is {shown(entry)}, but {words}")
         if key in entries:
             first = entries[key].where
             raise entry.where.error(f"is {shown(entry)}, and line {first.line} says {key} too; one spelling is allowed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -118,7 +119,7 @@ class SqliteAdmin:
         with self._transaction() as books:
             seat = self._seat(books, self._as_in_force(books, budget), subject)
             if seat.budget.limit is None:
-                raise CommandError(f'budget "{budget.name}" of "{subject}" has no dollar limit to raise')
+                raise CommandError(_not_raised(books, seat))
             refuse_too_much(seat.budget.limit + books.balances.raised(seat) + by, by)
             standing, leaves = books.balances.raise_limit(seat, by.nano)
             data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
@@ -244,6 +245,19 @@ class SqliteAdmin:
         """Open the ledger; closing it undoes what was not committed."""
         with contextlib.closing(open_ledger(self._path, durability="full", new_id=self._new_id)) as connection:
             yield connection
+
+
+def _not_raised(books: Books, seat: Seat) -> str:
+    """Say that a limit is none in dollars, and what gives more tokens in place of a raise."""
+    budget, stored = seat.budget, books.definitions.find(seat.budget.name)
+    words = f'budget "{budget.name}" of "{seat.subject}" has no dollar limit to raise'
+    if budget.limit_tokens is None:
+        return words
+    name = shlex.quote(budget.name)
+    way = "limit_tokens in lockpin.yaml" if stored and stored.source == CONFIG else None
+    way = way or f"`lockpin budget set {name} --limit-tokens N`"
+    again = f"`lockpin budget reset {name} --key {shlex.quote(f'{budget.scope}:{seat.subject}')}`"
+    return f"{words}, only one of {budget.limit_tokens:,} tokens: {way} sets another, {again} lets it count from now on"
 
 
 def _put(books: Books, budget: Budget, who: str) -> StoredBudget | None:

@@ -147,3 +147,54 @@ def test_a_keys_own_budget_stays_its_own_when_it_is_changed(lockpin, home, books
 
     assert "limit_usd was $5.00, is $6.00" in done.stdout
     assert [s.budget for s in admin.budgets() if s.budget.name == "key k1"] == [replace(own, limit=Money.parse("6"))]
+
+
+def test_a_limit_in_tokens_alone_is_reset_and_not_raised_in_its_own_words(lockpin, books):
+    assert (
+        lockpin("budget", "set", "canary", "--scope", "ring", "--window", "day", "--limit-tokens", "8000").returncode
+        == 0
+    )
+    spend(books, "a2", ANN, "0")
+
+    raised = lockpin("budget", "raise", "canary", "--key", "ring:r1", "--by", "10")
+    reset = lockpin("budget", "reset", "canary", "--key", "ring:r1")
+
+    assert (raised.returncode, raised.stderr) == (
+        1,
+        (
+            'lockpin: budget "canary" of "r1" has no dollar limit to raise, only one of 8,000 tokens: `lockpin budget set '
+            "canary --limit-tokens N` sets another, `lockpin budget reset canary --key ring:r1` lets it count from now on\n"
+        ),
+    )
+    assert reset.stdout == (
+        "ring:r1: canary spent was $3.00 and 10 tokens and counts from $0.00 and 0 tokens now, held $0.00 and 0 tokens, "
+        "limit 8,000 tokens\n"
+    )
+
+
+def test_an_account_of_a_scope_that_no_budget_has_is_told_as_that(lockpin, books):
+    lockpin("budget", "set", "each", "--scope", "team", "--window", "day", "--limit-usd", "40")
+    spend(books, "a2", ANN, "0")
+    assert lockpin("budget", "rm", "each").returncode == 0
+
+    done = lockpin("budget", "status", "--key", "team:core")
+
+    assert (done.returncode, done.stdout) == (
+        0,
+        (
+            "no budget has the scope team, so team:core has no limit of its own; `lockpin report --by team` says what it has "
+            "spent\n"
+        ),
+    )
+
+
+def test_of_a_user_it_is_told_which_other_accounts_may_stop_their_calls(lockpin, books):
+    assert lockpin("key", "create", "--user", "ann@corp.com", "--group", "ml", "--ring", "r1").returncode == 0
+    for name, *words in (("each", "user"), ("squads", "group", "--groups", "ml,ops"), ("canary", "ring")):
+        lockpin("budget", "set", name, "--scope", *words, "--window", "day", "--limit-usd", "40")
+
+    done = lockpin("budget", "status", "--key", "user:ann@corp.com")
+    group = lockpin("budget", "status", "--key", "group:ml")
+
+    assert "calls of user:ann@corp.com are charged to ring:r1, group:ml too; --key shows each" in done.stderr
+    assert "charged to" not in group.stderr

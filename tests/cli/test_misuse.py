@@ -19,6 +19,14 @@ import pytest
         ("budget raise", "NAME is missing; see `lockpin budget raise --help`"),
         ("task new x", "--budget is missing; see `lockpin task new --help`"),
         ("calls --nope", "there is no flag --nope; did you mean --model, --since?; see `lockpin calls --help`"),
+        (
+            "budget set x --scope org --teams web",
+            (
+                "--teams: there is no filter by team; --scope team gives each team an account of one size, and for sizes of "
+                "their own give a team's keys a group or a tag (`lockpin key create --group web`) and name that by --groups "
+                "or --tags; see `lockpin budget set --help`"
+            ),
+        ),
     ],
 )
 def test_wrong_use_is_told_in_our_words(lockpin, words, told):

@@ -130,7 +130,11 @@ def test_every_filter_is_read_in_the_one_form_of_its_names():
         ("rings: ring1", 'rings is "ring1"; a list, such as [a, b], is allowed'),
         ("tags: [env]", 'tags[0] is "env"; a tag and its value, such as env=ci, are allowed'),
         ("tags: ['env=a,b=c']", 'tags[0] is "env=a,b=c"; a tag and its value, such as env=ci, are allowed'),
-        ("keys: [k1]", "keys is a list, but there is no such key; allowed are"),
+        (
+            "keys: [k1]",
+            "keys is a list, but there is no filter by key; scope: key gives each key an account of one size",
+        ),
+        ("teams: [web]", "teams is a list, but there is no filter by team; scope: team gives each team an account"),
     ],
 )
 def test_a_wrong_filter_is_one_line(keys: str, message: str):
