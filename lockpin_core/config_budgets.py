@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import normalize
 
 from lockpin_core.budgets import FILTERS, SCOPES, Budget
 from lockpin_core.config_values import (
@@ -183,7 +184,7 @@ def _user(node: Node) -> str:
 
 
 def _tag(node: Node) -> str:
-    key, equals, value = (part.strip() for part in text(node).partition("="))
+    key, equals, value = (part.strip() for part in normalize("NFC", text(node)).partition("="))
     if not equals or not key or not value or "," in key + value or not (key + value).isprintable():
         raise wrong(node, "a tag and its value, such as env=ci, are allowed")
     return f"{key}={value}"

@@ -41,11 +41,11 @@ _MISSED = f"""
 WITH missed AS (
   SELECT call, {_WHO}, usd, tokens, held_at FROM rows
   WHERE {{its}} AND {ENDS} AND kind IN ('charge', 'void') AND at >= ? AND held_at >= ? AND held_at < ?
-    AND +id > ? AND instr(accounts, ?) = 0)
+    AND +id > ? AND {whose.not_on("accounts")})
 SELECT {_WHO}, usd, tokens, held_at FROM missed
 UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, missed.held_at
 FROM missed CROSS JOIN rows c ON c.call = missed.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
-WHERE c.kind = 'correction' AND instr(c.accounts, ?) = 0"""
+WHERE c.kind = 'correction' AND {whose.not_on("c.accounts")}"""
 _OPEN = f"""
 SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o CROSS JOIN rows h
 ON h.call = o.call AND h.kind = 'hold' WHERE {{its}} AND o.at >= ? AND o.at < ? ORDER BY o.call"""
@@ -93,7 +93,7 @@ class Past:
         listed = encode(seat.account)
         spends = self._spends(_MISSED, seat, (start, end), counted_row, listed, listed)
         return _counted(balance, spends, at), self._hold(
-            balance, [o for o in self._open(seat) if listed not in o.accounts]
+            balance, [o for o in self._open(seat) if not whose.is_on(o.accounts, listed)]
         )
 
     def last_row(self) -> int:

@@ -33,7 +33,7 @@ from lockpin_core.ledger.expected import Wrong
 from lockpin_core.ledger.place import connect, open_ledger
 from lockpin_core.ledger.replay import Replay
 from lockpin_core.ledger.verify import verify
-from lockpin_core.ledger.whose import WHO_NAMES, is_of
+from lockpin_core.ledger.whose import WHO_NAMES, is_of, is_on, not_on
 from lockpin_core.refusals import stamp
 from lockpin_core.windows import MAX_PERIOD_MS, STEPS
 
@@ -57,7 +57,7 @@ _LIFETIME = (
 )
 _CORRECTED = (
     "SELECT usd, tokens FROM rows WHERE call = ? AND kind IN ('shrink', 'correction', 'refusal', 'uncapped') "
-    "AND kind = 'correction' AND instr(accounts, ?) = 0"
+    f"AND kind = 'correction' AND {not_on('accounts')}"
 )
 _COUNT = (
     "UPDATE accounts SET spent_nano = spent_nano + ?, spent_tokens = spent_tokens + ?, counted_row = ? WHERE id = ?"
@@ -237,7 +237,7 @@ class _Pruning:
                 row
                 for row in ended[budget.scope, subject]
                 if row["id"] > counted_row
-                and listed not in row["accounts"]
+                and not is_on(row["accounts"], listed)
                 and is_of(budget, subject, *(row[name] for name in WHO_NAMES))
             ]
             if missed:

@@ -22,7 +22,7 @@ from lockpin_core.ledger.expected import UNKNOWN, Now, Resolution, Spend, Wrong
 from lockpin_core.ledger.place import connect
 from lockpin_core.ledger.replay import OUTSIDE, Replay
 from lockpin_core.ledger.tally import Name, shown
-from lockpin_core.ledger.whose import WHO_NAMES, condition, value
+from lockpin_core.ledger.whose import WHO_NAMES, condition, not_on, value
 
 SLICE = 2000  # rows that are read at once
 _NAMED = 3  # accounts that a warning names
@@ -46,11 +46,11 @@ _SPENDS = (
 _MISSED = f"""
 WITH missed AS (
   SELECT call, {_WHO}, usd, tokens, held_at FROM rows
-  WHERE {{its}} AND kind IN ('charge', 'void') AND {_EARLIER} AND +id > ? AND instr(accounts, ?) = 0)
+  WHERE {{its}} AND kind IN ('charge', 'void') AND {_EARLIER} AND +id > ? AND {not_on("accounts")})
 SELECT {_WHO}, usd, tokens, held_at FROM missed
 UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, m.held_at
 FROM missed m CROSS JOIN rows c ON c.call = m.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
-WHERE c.kind = 'correction' AND c.id < ? AND instr(c.accounts, ?) = 0"""
+WHERE c.kind = 'correction' AND c.id < ? AND {not_on("c.accounts")}"""
 _LAST_ROW = "SELECT id FROM rows WHERE writer = ? AND at < ? ORDER BY seq DESC LIMIT 1"
 # A hold of a call that is still open is found with its row; of one that is resolved nothing is kept to compare with.
 _SECOND_HOLD = (

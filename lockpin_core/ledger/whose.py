@@ -15,8 +15,7 @@ WHO_NAMES = (*PAYER_NAMES, "provider", "model")  # what says whether a call is a
 
 _SQL = {
     "group": 'instr({of}"groups", ?) > 0',
-    # The JSON of tags, so that a tag stands in it as it is written.
-    "tag": """instr(replace({of}tags, '":"', '='), ?) > 0""",
+    "tag": "instr({of}tags, ?) > 0",
     "org": "? IS NOT NULL",
 }
 _COLUMN = '{{of}}"{name}" = ?'
@@ -39,6 +38,21 @@ def value(scope: str, subject: str) -> str:
     match scope:
         case "group":
             return encode(subject)
-        case "tag":
-            return encode(subject)[1:-1]
+        case "tag":  # its piece of the JSON; a tag's key has no equals sign
+            key, _, tag = subject.partition("=")
+            return f"{encode(key)}:{encode(tag)}"
     return subject
+
+
+def not_on(accounts: str) -> str:
+    """Give a condition on a row's JSON list of accounts, with one parameter of `encode`: none of them is this one.
+
+    A quote that opens an entry is the only one behind a bracket or a comma that its own text follows: the name of
+    another account may end like this one, but its quotes are escaped.
+    """
+    return f"instr(replace({accounts}, '[', ','), ',' || replace(?, '[', ',')) = 0"
+
+
+def is_on(accounts: str, listed: str) -> bool:
+    """Say whether a JSON list of accounts has one; `listed` is `encode` of it."""
+    return f"[{listed}" in accounts or f",{listed}" in accounts

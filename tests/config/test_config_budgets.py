@@ -118,6 +118,12 @@ def test_every_filter_is_read_in_the_one_form_of_its_names():
     assert budget.users == ("ann@corp.com",)
     assert budget.groups == ("ml", "K8s")
     assert (budget.rings, budget.projects, budget.tags) == (("ring1",), ("a b",), ("env=ci", "team=ä = b"))
+
+
+def test_tag_of_a_filter_is_the_same_however_its_letters_are_made():
+    (budget,) = budgets(f"  - {{{LINE}, tags: ['e\u0301quipe=cafe\u0301']}}")
+
+    assert budget.tags == ("\u00e9quipe=caf\u00e9",)
     assert (budget.models, budget.keys) == ((), ())
 
 

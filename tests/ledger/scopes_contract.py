@@ -120,12 +120,28 @@ class ScopesContract:
             who = [name for name, of in callers.items() if subject in of]
             assert after["limit", subject] == (f"{sum(spent[name] for name in who) + 0.4:g}", "0")
 
+    def test_a_budget_that_comes_back_misses_nothing_that_one_with_a_like_name_has_counted(self, desk):
+        few, names = rules(machine("100")), ("dev", 'x"dev', "x[dev", "x,dev", "[dev")
+        for name in names:
+            desk.admin.budget_set(scoped("user", "10", name=name), who="x")
+        hold(desk, "c1", "1", few, **ANN)
+        settle(desk, "c1", "1")
+        desk.admin.budget_rm("dev", who="x")
+        hold(desk, "c2", "2", few, **ANN)
+        settle(desk, "c2", "2")
+        hold(desk, "c3", "4", few, **ANN)
+
+        desk.admin.budget_set(scoped("user", "10", name="dev"), who="x")
+
+        found = stands(desk, few, ANN)
+        assert {name: found[name, "ann"] for name in names} == dict.fromkeys(names, ("3", "4"))
+
     @pytest.mark.parametrize("scope", ["group", "tag"])
     def test_names_of_any_letters_are_found_again_in_rows(self, desk, scope):
         odd = {
             "user": "ann",
             "groups": ("größe", 'a"b', "\\", "😀"),
-            "tags": (("ü", "=x=y"), ("q", '":"'), ("😀", "\\")),
+            "tags": (("ü", "=x=y"), ("q", '":"'), ("😀", "\\"), (":", "v"), ('":', "w"), ('":"', "z")),
         }
         near = {"user": "bob", "groups": ("größ", "a", "b", '"'), "tags": (("ü", "=x=y2"), ("q", '"')), "key": "k2"}
         few = rules(machine("100"))
@@ -137,7 +153,7 @@ class ScopesContract:
         later = rules(machine("100"), scoped(scope, "50", groups=odd["groups"] if scope == "group" else ()))
 
         found = {key: sums for key, sums in stands(desk, later, odd).items() if key[0] == "limit"}
-        names = odd["groups"] if scope == "group" else ("ü==x=y", 'q=":"', "😀=\\")
+        names = odd["groups"] if scope == "group" else ("ü==x=y", 'q=":"', "😀=\\", ":=v", '":=w', '":"=z')
         assert found == {("limit", name): ("1", "2") for name in names}
 
     def test_a_task_under_a_user_under_a_team_must_fit_them_all(self, desk):

@@ -9,6 +9,7 @@ import pytest
 
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.lookup import Lookup
 from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.place import Watch, open_ledger
 from lockpin_core.ledger.protocol import Held, Wait
@@ -50,6 +51,7 @@ class LyingDesk(SqliteDesk):
         books = Books(self.liar, self.new_id())
         ledger = object.__new__(SqliteLedger)
         ledger.path, ledger.writer_id, ledger._clock = self.path, books.writer, self.clock
+        ledger._lookup = Lookup(self.path, Watch(self.path), self.clock)
         ledger._writer = Writer(
             self.liar,
             books,
