@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -26,7 +26,7 @@ from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.accounts import accounts, untouched
-from lockpin_core.readers.figures import aligned, short_count, table
+from lockpin_core.readers.figures import aligned, short_count
 from lockpin_core.readers.rulebook import rhythm
 from lockpin_core.readers.statement import FIELDS, action_of, key_of, statement, used
 from lockpin_core.windows import shown
@@ -79,7 +79,7 @@ def status(
     if unknown is not None:
         say(unknown)
     room = terminal_columns() if form is Format.TABLE else None
-    view = view_of(found)
+    view = view_of(found, _users(loaded, found))
     if wanted is not None and unknown is None:
         scope, subject = wanted.split(":", 1)
         view = replace(view, empty=_empty(there.book.rules, scope, wanted))
@@ -96,6 +96,19 @@ def _empty(rules: Rules, scope: str, wanted: str) -> str:
         return "nothing is spent or held"
     way = "lockpin report" if scope in ("org", "machine") else f"lockpin report --by {scope}"
     return f"no budget has the scope {scope}, so {wanted} has no limit of its own; `{way}` says what it has spent"
+
+
+def _users(config: Config, found: Sequence[Standing]) -> dict[str, str]:
+    """Say of the keys that have an account whose they are."""
+    if not is_there(config.ledger) or all(standing.budget.scope != "key" for standing in found):
+        return {}
+    with LedgerReader(config.ledger) as reader:
+        return {key.id: key.user for key in reader.keys(now=utc_now())}
+
+
+def _whose(standing: Standing, users: Mapping[str, str]) -> str:
+    user = users.get(standing.subject) if standing.budget.scope == "key" else None
+    return key_of(standing) if user is None else f"{key_of(standing)} ({user})"
 
 
 def _others(config: Config, rules: Rules, scope: str, subject: str) -> str:
@@ -123,16 +136,16 @@ def standings(config: Config, rules: Rules, now: datetime) -> list[Standing]:
         return accounts(reader, rules, machine=machine, now=now)
 
 
-def view_of(found: Sequence[Standing]) -> View:
-    """Write accounts in all forms."""
-    spent, held, limits = table(
-        ([standing.spent for standing in found], True),
-        ([standing.held for standing in found], True),
-        ([standing.limit for standing in found], False),
+def view_of(found: Sequence[Standing], users: Mapping[str, str] | None = None) -> View:
+    """Write accounts in all forms, each column with the decimals it needs; `users` says of keys whose they are."""
+    spent, held, limits = (
+        aligned([standing.spent for standing in found], up=True),
+        aligned([standing.held for standing in found], up=True),
+        aligned([standing.limit for standing in found], up=False),
     )
     cells = [
         [
-            standing.budget.name, key_of(standing), rhythm(standing.budget.window), _action(standing),
+            standing.budget.name, _whose(standing, users or {}), rhythm(standing.budget.window), _action(standing),
             *_amounts(standing, amounts), _percent(standing),
             "-" if standing.span.end is None else stamp(standing.span.end),
         ]

@@ -31,10 +31,11 @@ app = new_app()
 _ID_MIN = 8  # characters of a short id
 _TABLE_ROWS = 50  # what a person wants to see at once
 _COLUMNS = (
-    *(Column("AT", spare=1, whole=True), Column("CALL", whole=True), Column("TASK"), Column("MODEL")),
-    Column("DECISION", spare=3),
+    *(Column("AT", spare=1, whole=True), Column("CALL", whole=True), Column("TASK")),
+    *(Column("USER", spare=2), Column("KEY", spare=5, whole=True), Column("MODEL"), Column("DECISION", spare=3)),
     *(Column("TOKENS", right=True, spare=4), Column("HELD", right=True), Column("CHARGED", right=True), Column("NOTE")),
 )
+_WHO = ("USER", "KEY")  # columns that are there where somebody's key, or token, said who called
 
 
 @app.command()
@@ -102,17 +103,23 @@ def calls(
 
 def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
     held, spent = table(([call.held for call in found], True), ([charged(call) for call in found], True))
+    is_team = any(call.payers.user or call.payers.key for call in found)
     cells = [
         [
-            stamp(call.at), call.id, call.payers.task, call.model or "-", call.decision,
-            _tokens(call), *shown, _note(call),
+            stamp(call.at), call.id, call.payers.task, *(_who(call) if is_team else ()), call.model or "-",
+            call.decision, _tokens(call), *shown, _note(call),
         ]
         for call, *shown in zip(found, held, spent, strict=True)
     ]  # fmt: skip
+    columns = [column for column in _COLUMNS if is_team or column.title not in _WHO]
     notes = [f"the newest {_TABLE_ROWS}; --limit shows more"] if cut else []
     return View(
-        _COLUMNS, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}", tones=list(map(_tone, found))
+        columns, cells, (), FIELDS, notes=notes, empty=f"no such calls in {ledger}", tones=list(map(_tone, found))
     )
+
+
+def _who(call: CallRow) -> list[str]:
+    return [call.payers.user or "-", call.payers.key or "-"]
 
 
 def _tokens(call: CallRow) -> str:

@@ -198,3 +198,19 @@ def test_of_a_user_it_is_told_which_other_accounts_may_stop_their_calls(lockpin,
 
     assert "calls of user:ann@corp.com are charged to ring:r1, group:ml too; --key shows each" in done.stderr
     assert "charged to" not in group.stderr
+
+
+def test_a_keys_account_says_whose_it_is_and_limits_have_no_decimals_of_what_is_spent(lockpin, books):
+    key = json.loads(
+        [lockpin("key", "create", "--user", "Ann@Corp.com"), lockpin("key", "list", "--format", "json")][1].stdout
+    )[0]["key"]
+    lockpin("budget", "set", "each-key", "--scope", "key", "--window", "day", "--limit-usd", "50000")
+    spend(books, "a2", replace(ANN, key=key), "0.0214")
+
+    lines = lockpin("budget", "status", "--budget", "each-key").stdout.splitlines()
+
+    assert [line.split()[1:8] for line in lines[1:] if key in line] == [
+        [f"key:{key}", "(ann@corp.com)", "day", "enforce", "$0.0214", "$0.00", "$50,000.00"]
+    ]
+    (row,) = rows(lockpin, "--budget", "each-key", "--key", f"key:{key}").values()
+    assert (row["key"], row["subject"]) == (f"key:{key}", key)

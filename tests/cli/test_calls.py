@@ -1,13 +1,17 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from lockpin_core.clock import new_id, utc_now
+from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.admin import SqliteAdmin
+from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
+from tests.cli.conftest import _call
 
 FIELDS = [
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served", "held_usd"),
@@ -56,6 +60,25 @@ def test_table_marks_estimates_and_calls_in_flight(lockpin, ledger):
     assert lines["c3"].endswith("$0.0000  not_sent")
     assert lines["c4"].endswith("in flight")
     assert lines["c5"].endswith("unknown_model")
+
+
+def test_table_says_who_called_where_keys_do(lockpin, terminal, ledger):
+    solo = lockpin("calls").stdout.splitlines()[0].split()
+    rules = Rules((), own_budget(None, (), "UTC"))
+    for name, who in (("c7", {"key": "k-7f3c9x2m1q", "user": "ann@corp.com"}), ("c8", {"user": "bob@corp.com"})):
+        made = _call(name, "doc", "0.5")
+        ledger.hold(replace(made, payers=replace(made.payers, **who)), rules).result(10)
+
+    lines = lockpin("calls").stdout.splitlines()
+
+    assert solo == ["AT", "CALL", "TASK", "MODEL", "DECISION", "TOKENS", "HELD", "CHARGED", "NOTE"]
+    assert lines[0].split() == [*solo[:3], "USER", "KEY", *solo[3:]]
+    by_id = {line.split()[1]: line.split()[2:6] for line in lines[1:]}
+    assert by_id["c7"] == ["doc", "ann@corp.com", "k-7f3c9x2m1q", "claude-opus-4-5"]
+    assert by_id["c8"] == ["doc", "bob@corp.com", "-", "claude-opus-4-5"]
+    assert by_id["c1"] == ["fix", "-", "-", "claude-opus-4-5"]
+    narrow = terminal("calls", columns=80, NO_COLOR="1")
+    assert narrow.splitlines()[-1].startswith("no room for USER, KEY, DECISION, TOKENS; ")
 
 
 def test_csv_has_the_fields_of_a_receipt(lockpin, ledger):
