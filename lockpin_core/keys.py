@@ -15,7 +15,16 @@ from datetime import datetime
 
 from lockpin_core.clock import NewId, base32, random_bytes
 from lockpin_core.errors import CommandError
-from lockpin_core.names import ALLOWED, USER_ALLOWED, canonical, canonical_user, shown
+from lockpin_core.names import (
+    ALLOWED,
+    TAG_ALLOWED,
+    TAGS_MAX,
+    USER_ALLOWED,
+    canonical,
+    canonical_tag,
+    canonical_user,
+    shown,
+)
 
 PREFIX = "lp_"
 _SECRET_BYTES = 32
@@ -134,11 +143,12 @@ def _name(what: str, text: str) -> str:
 def _tags(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     tags: dict[str, str] = {}
     for text in texts:
-        left, equals, right = text.partition("=")
-        if not equals or "," in text:  # a comma parts tags in `X-Lockpin-Tag`, so none may have one
-            _refuse_secret("tag", text)
-            raise CommandError(f'tag "{shown(text, 40)}" is not allowed; k=v is, without a comma')
-        key, value = _name("tag", left), _name("tag", right)
-        if tags.setdefault(key, value) != value:
-            raise CommandError(f'tag "{key}" has two values; one is allowed')
+        _refuse_secret("tag", text)
+        tag = canonical_tag(text)
+        if tag is None:
+            raise CommandError(f'tag "{shown(text, 40)}" is not allowed; k=v is, {TAG_ALLOWED}')
+        if tags.setdefault(*tag) != tag[1]:
+            raise CommandError(f'tag "{tag[0]}" has two values; one is allowed')
+    if len(tags) > TAGS_MAX:
+        raise CommandError(f"a key may have up to {TAGS_MAX} tags, and these are {len(tags)}")
     return tuple(sorted(tags.items()))

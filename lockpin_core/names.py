@@ -16,6 +16,9 @@ REASON_ALLOWED = f"1 to {REASON_MAX} printable characters"
 USER_MAX = 256
 USER_ALLOWED = f"1 to {USER_MAX} printable characters"
 
+TAGS_MAX = 16  # of one call: a budget of tags may have an account for each
+TAG_ALLOWED = f"each of 1 to {NAME_MAX} printable characters without a comma"
+
 _DOTS = (".", "..")  # in a base URL these are no names: clients take them out of the path before they send it
 
 
@@ -26,6 +29,18 @@ def canonical(text: str) -> str | None:
     name = unicodedata.normalize("NFC", text).strip(" ")
     is_allowed = 1 <= len(name) <= NAME_MAX and name.isprintable() and "/" not in name and name not in _DOTS
     return name if is_allowed else None
+
+
+def canonical_tag(text: str) -> tuple[str, str] | None:
+    """Read a tag, "k=v", into its one form; None: it is no tag.
+
+    A comma parts tags in `X-Lockpin-Tag`, so none may have one; a slash is as good as any letter.
+    """
+    if len(text) > 8 * NAME_MAX:
+        return None
+    key, equals, value = (part.strip(" ") for part in unicodedata.normalize("NFC", text).partition("="))
+    is_allowed = equals and all(1 <= len(part) <= NAME_MAX and part.isprintable() for part in (key, value))
+    return (key, value) if is_allowed and "," not in text else None
 
 
 def canonical_user(text: str) -> str | None:

@@ -16,7 +16,7 @@ from mitmproxy.certs import Cert
 from mitmproxy.connection import Client
 
 from lockpin_addons.credentials import presented, with_real_key
-from lockpin_addons.identity import Credentials, IdentityError
+from lockpin_addons.identity import Credentials, IdentityError, refuse_too_many
 from lockpin_addons.route import Bound
 from lockpin_addons.tokens import Tokens
 from lockpin_core.call import Payers
@@ -152,6 +152,8 @@ def charged(payers: Payers, caller: Caller) -> Payers:
         if fixed.setdefault(name, value) != value:
             words = f'header x-lockpin-tag gives the key\'s own tag "{name}" another value; leave it out'
             raise IdentityError(words, "identity_conflict")
+    if payers.tags:
+        refuse_too_many(fixed)
     return replace(
         payers, key=caller.key, user=caller.user, team=caller.team, groups=caller.groups, ring=caller.ring,
         project=caller.project, tags=tuple(sorted(fixed.items())),

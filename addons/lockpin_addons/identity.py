@@ -6,8 +6,7 @@ import base64
 import binascii
 import re
 import socket
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -15,7 +14,7 @@ from mitmproxy import http
 
 from lockpin_core.call import Payers
 from lockpin_core.clients import client_of
-from lockpin_core.names import ALLOWED, canonical
+from lockpin_core.names import ALLOWED, TAG_ALLOWED, TAGS_MAX, canonical, canonical_tag
 
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
@@ -80,6 +79,12 @@ def own_headers(headers: http.Headers) -> Mapping[str, str]:
     return found
 
 
+def refuse_too_many(tags: Sized) -> None:
+    """Raise IdentityError where a call has more tags than it may, its key's own among them."""
+    if len(tags) > TAGS_MAX:
+        raise IdentityError(f"the call has more than {TAGS_MAX} tags; up to {TAGS_MAX} are allowed, its key's own too")
+
+
 def strip_own(headers: http.Headers) -> None:
     """Take out what is for Lockpin alone: it never leaves."""
     headers.fields = tuple(
@@ -125,13 +130,12 @@ def _name(raw: str, what: str) -> str:
 
 
 def _tags(raw: str | None) -> tuple[tuple[str, str], ...]:
-    if raw is None:
-        return ()
     tags: dict[str, str] = {}
-    for part in unicodedata.normalize("NFC", raw).split(","):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not key or not value or not part.isprintable():
-            raise IdentityError("header x-lockpin-tag must read k=v, k2=v2")
-        if tags.setdefault(key, value) != value:
+    for part in [] if raw is None else raw.split(","):
+        tag = canonical_tag(part)
+        if tag is None:
+            raise IdentityError(f"header x-lockpin-tag must read k=v, k2=v2; {TAG_ALLOWED}")
+        if tags.setdefault(*tag) != tag[1]:
             raise IdentityError("header x-lockpin-tag names one key twice")
+        refuse_too_many(tags)
     return tuple(sorted(tags.items()))

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from urllib.parse import quote
 
 from mitmproxy import http
@@ -19,6 +20,7 @@ from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import stamp
 
 MIN_CALLS_FOR_FORECAST = 3
+MAX_VALUE_BYTES = 8 * 1024  # of what grows with the number of accounts: common clients read no line of 64 KB
 _AS_THEY_ARE = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not in ";,%")
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # a receipt's amounts are text already
 
@@ -43,7 +45,7 @@ def settled_headers(held: Held, resolved: Resolved) -> dict[str, str]:
     cost = resolved.charge.amount if resolved.charge is not None else ZERO
     headers = {
         "X-Lockpin-Cost-Usd": cost.exact(),
-        "X-Lockpin-Receipt": _encode(receipt(_facts(held, resolved))),
+        "X-Lockpin-Receipt": _line(receipt(_facts(held, resolved))),
         **_task_spent(held, resolved),
     }
     left = _smallest_left(resolved.standings)
@@ -59,6 +61,19 @@ def settled_headers(held: Held, resolved: Resolved) -> dict[str, str]:
     if tokens:
         headers["X-Lockpin-Remaining-Tokens"] = str(max(min(tokens), 0))
     return headers | warning_headers(resolved.standings)
+
+
+def _line(told: Mapping[str, object]) -> str:
+    """Write a receipt so that every client can read it: of a long one `left_out` says what the ledger's has besides."""
+    line, left_out = _encode(told), []
+    for name in ("budgets", "shares"):
+        if len(line) > MAX_VALUE_BYTES and told.get(name):
+            left_out.append(name)
+            line = _encode({**told, **{name: [] for name in left_out}, "left_out": left_out})
+    if len(line) > MAX_VALUE_BYTES:  # names of models as long as a request may have them
+        kept = ("v", "id", "at", "decision", "charged_usd", "hash")
+        line = _encode({**{name: told[name] for name in kept}, "left_out": [name for name in told if name not in kept]})
+    return line
 
 
 def _is_of_somebody(held: Held) -> bool:
@@ -120,11 +135,19 @@ def warning_headers(standings: Sequence[Standing]) -> dict[str, str]:
     headers = _key_headers(standings)
     lines = [line for line in map(_budget_line, standings) if line]
     if lines:
-        headers["X-Lockpin-Budget"] = ", ".join(lines)
+        headers["X-Lockpin-Budget"] = _joined(lines)
     for standing in standings:
         if standing.budget.own and (step := _step_passed(standing)) is not None:
             headers["X-Lockpin-Task-Warning"] = step
     return headers
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Put lines into one value, as many as there is room for; the last says how many are left out."""
+    ends = accumulate(len(line) + 2 for line in lines)
+    shown = sum(end <= MAX_VALUE_BYTES for end in ends)
+    more = [f"*; left-out={len(lines) - shown}"] if shown < len(lines) else []
+    return ", ".join([*lines[:shown], *more])
 
 
 def _key_headers(standings: Sequence[Standing]) -> dict[str, str]:

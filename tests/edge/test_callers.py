@@ -112,3 +112,12 @@ def test_a_tag_of_the_keys_keeps_its_value():
         charged(Payers("t", "box", tags=(("env", "dev"),)), CALLER)
 
     assert raised.value.code == "identity_conflict"
+
+
+def test_a_keys_own_tags_count_among_a_calls_sixteen():
+    more = tuple((f"t{n:02}", "1") for n in range(15))
+
+    assert len(charged(Payers("t", "box", tags=more[:14]), CALLER).tags) == 16
+    with pytest.raises(IdentityError, match="the call has more than 16 tags") as raised:
+        charged(Payers("t", "box", tags=more), CALLER)
+    assert raised.value.code == "bad_request"

@@ -68,3 +68,29 @@ def test_a_tag_is_the_same_however_its_letters_are_made():
     found = read_payers(headers, {}, proxy_user=None, path_task=None, default_task="d", from_session=False)
 
     assert found.tags == (("caf\u00e9", "\u00e9"),)
+
+
+def tags(*texts):
+    headers = http.Headers([(b"X-Lockpin-Tag", ", ".join(texts).encode())])
+    return read_payers(headers, {}, proxy_user=None, path_task=None, default_task="d", from_session=False).tags
+
+
+def test_a_call_has_up_to_sixteen_tags_of_up_to_128_letters():
+    most = [f"{n:a>128}={n:b>128}" for n in range(16)]
+
+    assert tags(*most) == tuple(sorted((f"{n:a>128}", f"{n:b>128}") for n in range(16)))
+    assert tags(*most[:15], *most[:15]) == tags(*most[:15])  # said twice, it is one
+    assert tags("branch=feature/x") == (("branch", "feature/x"),)
+    with pytest.raises(IdentityError, match="the call has more than 16 tags; up to 16 are allowed, its key's own too"):
+        tags(*(f"t{n}=1" for n in range(17)))
+
+
+@pytest.mark.parametrize("tag", ["a" * 129 + "=1", "a=" + "1" * 129, "a", "=1", "a=", "a= ", "", "a=\x07", "a=\u200b"])
+def test_an_odd_tag_is_refused_in_one_line_that_says_what_is_allowed(tag):
+    with pytest.raises(IdentityError) as raised:
+        tags("env=ci", tag)
+
+    assert (raised.value.code, str(raised.value)) == (
+        "bad_request",
+        "header x-lockpin-tag must read k=v, k2=v2; each of 1 to 128 printable characters without a comma",
+    )

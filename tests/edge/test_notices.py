@@ -1,5 +1,6 @@
 """What replies say of budgets: one line for each that is past an alert step, or that only warns and is used up."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import unquote
@@ -10,7 +11,7 @@ from lockpin_addons.callers import Caller
 from lockpin_addons.notices import expiry_headers, settled_headers, warning_headers
 
 from lockpin_core.budgets import Budget, Standing
-from lockpin_core.call import Charge
+from lockpin_core.call import Charge, Share
 from lockpin_core.ledger.protocol import Held, Resolved
 from lockpin_core.money import Money
 from lockpin_core.windows import LIFETIME, Window, WindowSpan
@@ -184,3 +185,49 @@ def test_until_when_a_key_is_good_is_told():
 
     assert (expiry_headers(None), expiry_headers(Caller("ann", "k-1"))) == ({}, {})
     assert expiry_headers(Caller("ann", ends=ends)) == {"X-Lockpin-Key-Expires": "2026-12-24T01:02:03Z"}
+
+
+def written(*standings, **changed):
+    """Settle a call on these accounts; give its receipt as the reply has it, and how long that is."""
+    charge = Charge(Money(1), {}, 7, "m", None, **changed)
+    resolved = Resolved("c1", True, charge, False, Money(1), NOW, "ab", standings, Money(1))
+    line = settled_headers(Held(nouns.call(), NOW, standings), resolved)["X-Lockpin-Receipt"]
+    return json.loads(line), len(line)
+
+
+def test_a_receipt_in_a_reply_is_no_longer_than_a_client_can_read_and_says_what_is_left_out():
+    short, _ = written(standing(DEV))
+    tags = [standing(replace(DEV, name="日" * 128))._replace(subject=f"{n}=" + "日" * 128) for n in range(16)]
+
+    found, size = written(*tags)
+
+    assert "left_out" not in short and len(short["budgets"]) == 1
+    assert size <= 8192 and found == short | {"budgets": [], "left_out": ["budgets"]}
+
+
+def test_so_is_one_of_very_many_parts():
+    parts = tuple(Share(f"model-{n}", {}, Money(1)) for n in range(500))
+    short, _ = written(standing(DEV))
+
+    found, size = written(standing(DEV), shares=parts)
+    long_names, long_size = written(*[standing(DEV)] * 99, shares=(Share("m" * 9000, {}, Money(1)),))
+    model = Charge(Money(1), {}, 7, "日" * 9000, None)
+    line = settled_headers(
+        Held(nouns.call(), NOW, ()), Resolved("c1", True, model, False, Money(1), NOW, "ab", (), Money(1))
+    )["X-Lockpin-Receipt"]
+
+    assert size <= 8192 and found == short | {"budgets": [], "shares": [], "left_out": ["budgets", "shares"]}
+    assert long_size <= 8192 and long_names == found
+    assert json.loads(line) == {name: short[name] for name in ("v", "id", "at", "decision", "charged_usd", "hash")} | {
+        "left_out": [name for name in short if name not in ("v", "id", "at", "decision", "charged_usd", "hash")]
+    }
+
+
+def test_the_line_of_budgets_past_a_step_ends_with_how_many_more_there_are():
+    line = told(*(standing(replace(DEV, name="日" * 128), "13") for _ in range(16)))
+
+    assert line is not None and len(line) < 8192 + 30
+    # Each is 128 letters of nine signs and 66 more, and two between: six of 1218 + 2 are 7320, seven 8540.
+    entries = line.split(", ")
+    assert (len(entries), entries[-1]) == (7, "*; left-out=10")
+    assert told(*(standing(DEV, "13") for _ in range(16))).count("scope=machine") == 16
