@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from mitmproxy import http
 from mitmproxy.certs import Cert
@@ -50,10 +51,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Who calls, and where the call goes now; `real` is the provider's own key, where it was put in."""
+    """Who calls, and where the call goes now; `real` is the provider's own key, where it was put in.
+
+    `again` asks anew about the same key, which may be over by then. Raises IdentityError.
+    """
 
     caller: Caller
     bound: Bound
+    again: Callable[[], Awaitable[Caller]] = field(repr=False)
     real: str | None = field(default=None, repr=False)
 
 
@@ -71,11 +76,12 @@ class Callers:
         Raises IdentityError; then nothing was changed.
         """
         found = presented(headers, bound, said, self._tokens.is_ours)
-        caller = await self.of(found.secret, client)
+        again = partial(self.of, found.secret, client)
+        caller = await again()
         if not found.in_slot or found.secret is None:
-            return Found(caller, bound)
+            return Found(caller, bound, again)
         real = await self._real_keys(bound.provider.name)
-        return Found(caller, with_real_key(headers, bound, found.secret, real), real)
+        return Found(caller, with_real_key(headers, bound, found.secret, real), again, real)
 
     async def of(self, secret: str | None, client: Client) -> Caller:
         """Say whom a secret stands for, a key's or a token; or, without one, the certificate that a client has shown.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mitmproxy import http
@@ -37,6 +38,8 @@ class Trip:
     flow: http.HTTPFlow
     bound: Bound | None = None
     caller: Caller | None = None  # in team mode
+    ask_again: Callable[[], Awaitable[Caller]] | None = field(default=None, repr=False)  # who calls
+    asked_at_s: float = 0.0  # when that was known
     real_key: str | None = field(default=None, repr=False)  # of the provider's own, put in the place of ours
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING

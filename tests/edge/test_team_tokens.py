@@ -1,7 +1,10 @@
 """Tokens of an identity provider in the place of keys, through a real proxy: who calls is who the provider has signed."""
 
+import contextlib
 import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,7 +12,10 @@ import jwt
 import pytest
 import teams
 from cryptography.hazmat.primitives.asymmetric import ec
+from processes import until
 from teams import REAL, basic
+
+from lockpin_core.oidc import LEEWAY
 
 KEYS = {"a": ec.generate_private_key(ec.SECP256R1()), "b": ec.generate_private_key(ec.SECP256R1())}
 
@@ -33,18 +39,24 @@ class Issuer(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory):
+@contextlib.contextmanager
+def team(folder, more=""):
+    """Run a proxy that takes the tokens of an identity provider."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Issuer) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        more = f"oidc: {{issuer: '{url}', audience: lockpin}}\n"
-        with teams.team(tmp_path_factory.mktemp("tokens"), more) as found:
+        with teams.team(folder, f"oidc: {{issuer: '{url}', audience: lockpin}}\n{more}") as found:
             found.issuer = url
             yield found
             printed = found.proxy.printed()
             assert "Traceback" not in printed and "fault of Lockpin" not in printed and "eyJ" not in printed
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory):
+    with team(tmp_path_factory.mktemp("tokens")) as found:
+        yield found
 
 
 def token(rig, *, key="a", name="a", **change):
@@ -130,3 +142,31 @@ def test_a_provider_that_is_away_leaves_nobody_known(tmp_path):
 
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "keys_unavailable", "5")
     assert by_key.status == 200
+
+
+def test_a_token_that_ends_while_its_call_waits_for_room_sends_nothing(tmp_path):
+    more = """
+queue: {wait: 60s}
+fit: {output: false}
+budgets: [{name: all, scope: org, window: day, limit_usd: 0.003, action: enforce}]
+"""
+    gate = tmp_path / "gate"
+
+    def ask(secret, **order):
+        told = [("x-api-key", secret), ("x-origin", json.dumps({"status": 500, **order}))]
+        return rig.ask(told, body={"max_tokens": 400})[0]
+
+    with team(tmp_path, more) as rig, ThreadPoolExecutor(2) as pool:
+        running = pool.submit(ask, rig.key("holder").secret, head_gate=str(gate))
+        until(lambda: rig.proxy.rows("SELECT 1 FROM open_holds"))
+        ends_s = time.time() + 5
+        waiting = pool.submit(ask, token(rig, exp=ends_s - LEEWAY.total_seconds()))
+        until(lambda: rig.proxy.rows("SELECT 1 FROM waiting"))
+        until(lambda: time.time() > ends_s)
+        gate.touch()
+
+        assert running.result().status == 500
+        answer = waiting.result()
+        assert (answer.status, answer.code) == (401, "key_expired")
+        assert [entry["path"] for entry in rig.origin.calls()].count("/v1/messages") == 1
+        teams.settled(rig.proxy)
