@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import shlex
 import socket
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from lockpin_cli import completion
 from lockpin_cli.budget_status import KeyOption, status
-from lockpin_cli.changes import as_it_runs, open_admin, task_name, task_owner, whoami
+from lockpin_cli.changes import as_it_runs, callers, open_admin, task_name, task_owner, whoami
 from lockpin_cli.flags import Flags, budget_of, given, joined, window_of
 from lockpin_cli.inputs import amount, load_config, price_table
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import plain, say
-from lockpin_cli.presence import need
+from lockpin_cli.presence import is_there, need
 from lockpin_cli.rules import Known, account, known, one_form, refuse_configured
 from lockpin_cli.task import told
 from lockpin_core.budgets import SCOPES, Budget, Standing
+from lockpin_core.call import Payers
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
-from lockpin_core.config_budget_warnings import doubts
+from lockpin_core.config_budget_warnings import doubts, without_callers
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.protocol import Rules, StoredBudget
 from lockpin_core.ledger.reader import LedgerReader
@@ -121,6 +123,9 @@ def _set(loaded: Config, name: str, flags: Flags) -> None:
         _set_task(loaded, there, name, flags)
         return
     refuse_configured(loaded, there.book, name)
+    if scope in (None, "key") and not is_made and _is_key(loaded, name):
+        _set_keys_own(loaded, there, name, flags)
+        return
     if scope is None and not is_made:
         ways = f"--scope makes one ({', '.join(SCOPES)})"
         raise typer.BadParameter(
@@ -134,13 +139,36 @@ def _set(loaded: Config, name: str, flags: Flags) -> None:
     _put(loaded, budget)
 
 
+def _is_key(config: Config, name: str) -> bool:
+    if not is_there(config.ledger):
+        return False
+    with LedgerReader(config.ledger) as reader:
+        return any(key.id == name for key in reader.keys(now=utc_now()))
+
+
+def _set_keys_own(config: Config, there: Known, key: str, flags: Flags) -> None:
+    """Give a key a limit of its own, as `key create` does."""
+    _refuse_nothing(key, flags)
+    terms = {**flags, "scope": "key", "window": flags["window"] or ("rolling" if flags["period"] else "lifetime")}
+    made = budget_of(key, terms, timezone=there.book.rules.task_default.window.zone)
+    _put(config, replace(made, keys=(key,)))
+
+
 def _put(config: Config, budget: Budget) -> None:
     found = doubts(budget, price_table(config)) if budget.models or budget.providers else []
+    found += without_callers(budget, config, _callers(config)) if config.mode == "team" else []
     was = open_admin(config).budget_set(budget, who=whoami())
     print(plain(f"{_changed(budget, was)}{_already(config, budget)}"))
     for why in found:
         say(f'warning: budget "{budget.name}" {why}')
     warn_beside(config.ledger)
+
+
+def _callers(config: Config) -> list[Payers]:
+    if not is_there(config.ledger):
+        return []
+    with LedgerReader(config.ledger) as reader:
+        return callers(reader, good=True)
 
 
 @app.command("rm")
@@ -165,7 +193,8 @@ def remove(
         way = f"; {_task_stays(name)}" if name in there.tasks else ""
         raise CommandError(f'no budget "{name}" was made by command; there is {made}{way}')
     gone = open_admin(loaded).budget_rm(name, who=whoami()).budget
-    print(plain(f'budget "{name}" is out of force: {line(gone)}; what it has counted stays'))
+    unlimited = f"; the key {name} has no limit of its own now" if gone.keys == (name,) else ""
+    print(plain(f'budget "{name}" is out of force: {line(gone)}; what it has counted stays{unlimited}'))
     warn_beside(loaded.ledger)
 
 

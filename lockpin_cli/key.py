@@ -27,6 +27,7 @@ from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Payers
 from lockpin_core.clock import new_id, stamp, utc_now
 from lockpin_core.config import Config
+from lockpin_core.errors import CommandError
 from lockpin_core.keys import KeyRecord, digest_of, facts_of, new_key_id, new_secret
 from lockpin_core.ledger.keybook import unknown
 from lockpin_core.ledger.reader import LedgerReader
@@ -91,7 +92,10 @@ def create(
     Example: lockpin key create --user build-7 --certificate build-7.pem
     """
     limits: Flags = {"limit_usd": limit_usd, "limit_tokens": limit_tokens, "window": window, "period": period}
-    facts = facts_of(user, team=team, groups=group or (), ring=ring, project=project, tags=tag or (), name=name)
+    try:
+        facts = facts_of(user, team=team, groups=group or (), ring=ring, project=project, tags=tag or (), name=name)
+    except CommandError as error:
+        raise typer.BadParameter(str(error)) from None
     lifetime, shown = _lifetime(expires), _shown(certificate)
     loaded, key = load_config(context, config), new_key_id(new_id)
     limit = _limit(loaded, key, limits)

@@ -64,5 +64,13 @@ _WORDS: tuple[tuple[re.Pattern[str], str | Callable[[_Match], str]], ...] = (
     (re.compile(r"^No such option: (\S+)"), r"there is no flag \1"),
     (re.compile(r" \(Possible options: (.*)\)"), r"; did you mean \1?"),
     (re.compile(r"^(there is no flag \S+) Did you mean (.*)\?"), r"\1; did you mean \2?"),
+    (
+        re.compile(r"^there is no flag --(user|team|group|ring|project|tag|machine)(; did you mean --since\?)?$"),
+        r"there is no flag --\1; --key \1:NAME is for one alone where there is --key, --by \1 adds up in `report`",
+    ),
+    (
+        re.compile(r"^there is no flag --action; did you mean .*"),
+        "there is no flag --action; a budget by command always enforces, one that warns is under budgets: in the file",
+    ),
     (re.compile(r"^there is no flag --teams; did you mean --tags\?"), f"--teams: {_NO_TEAMS}"),
 )

@@ -19,7 +19,7 @@ from lockpin_core.config_include import read_policy
 from lockpin_core.config_yaml import Where, read
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import TaskTerms
-from lockpin_core.ledger.definitions import CONFIG
+from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.names import canonical_user
 from lockpin_core.readers.rulebook import Rulebook, RuleReader
@@ -57,7 +57,7 @@ def refuse_configured(config: Config, book: Rulebook, name: str) -> None:
 
 def _place(config: Config, name: str) -> str:
     """Say which key of which file makes a budget, or would."""
-    place = _places(config).get(name)
+    place = places(config).get(name)
     file = config.file or usual_places().config / FILE_NAME
     made = None if place is None else f"{place.path} in {place.source}:{place.line}"
     if name == DAILY:
@@ -72,12 +72,25 @@ def _place(config: Config, name: str) -> str:
     return f'budget "{name}" is made by {made}; change it there, a running proxy applies it at once'
 
 
-def _places(config: Config) -> dict[str, Where]:
+def places(config: Config) -> dict[str, Where]:
     """Give where each budget is made, also those of included files."""
     if config.file is None:
         return {}
     trees = [read(content(config.file), str(config.file)), *map(read_policy, config.include)]
     return {name: place for tree in trees for name, place in budget_places(tree).items()}
+
+
+def refuse_doubled(config: Config) -> None:
+    """Raise CommandError where a command has made a budget of a configured one's name: no proxy starts with both."""
+    sources = known(config).book.sources
+    for budget in config.all_budgets():
+        if sources.get(budget.name) == COMMAND:
+            place = places(config).get(budget.name)
+            where = f"{config.file or 'daily_usd'}" if place is None else f"{place.source}:{place.line}: {place.path}"
+            raise CommandError(
+                f'{where}: budget "{budget.name}" was made by command too, so no proxy starts; give it another name, '
+                f"or take the command's away: lockpin budget rm {shlex.quote(budget.name)}"
+            )
 
 
 def one_form(name: str) -> str:

@@ -26,17 +26,17 @@ def budget_warnings(
     config: Config, table: PriceTable, callers: Sequence[Payers] = (), *, at: datetime
 ) -> Iterator[str]:
     """List the warnings, by budget. `callers` are those for whom there are keys."""
-    callers = () if config.oidc is not None else callers  # tokens name people whom no key does
     for budget in config.budgets:
-        for why in (*doubts(budget, table), *_without_callers(budget, config.mode, callers)):
+        for why in (*doubts(budget, table), *without_callers(budget, config, callers)):
             yield f'budget "{budget.name}" {why}'
     for budget in (*config.all_budgets(), config.task_default()):
         if budget.enforce and (small := _too_small(budget, table, config.fit.output_max, at)) is not None:
             yield f'budget "{budget.name}" {small}'
     yield from _alike(config.all_budgets())
-    for budget in config.budgets:
-        if not budget.enforce:
-            yield f'budget "{budget.name}" only warns and never blocks; action: enforce blocks'
+    soft = [f'"{budget.name}"' for budget in config.budgets if not budget.enforce]
+    if soft:
+        words = "only warns and never blocks" if len(soft) == 1 else "only warn and never block"
+        yield f"budget{'s' if len(soft) > 1 else ''} {', '.join(soft)} {words}; action: enforce blocks"
     if config.mode == "team" and config.task.budget_usd is not None:
         yield "task.budget_usd limits nobody in team mode; a budget with scope: task counts each task for everybody"
     if config.task_default().limit is None and not any(budget.enforce for budget in config.all_budgets()):
@@ -50,10 +50,11 @@ def doubts(budget: Budget, table: PriceTable) -> list[str]:
     return [*_unknown_providers(budget, table), *_unpriced_models(budget, table)]
 
 
-def _without_callers(budget: Budget, mode: str, callers: Sequence[Payers]) -> Iterator[str]:
+def without_callers(budget: Budget, config: Config, callers: Sequence[Payers]) -> Iterator[str]:
     """Say which of the people that a budget is for nobody is; without any key nothing can be said in team mode."""
+    callers = () if config.oidc is not None else callers  # tokens name people whom no key does
     filters = [name for name in _FILTERS_OF_KEYS if getattr(budget, name)]
-    if mode == "solo":
+    if config.mode == "solo":
         needed = [budget.scope] if budget.scope in _OF_KEYS else [_FILTERS_OF_KEYS[name] for name in filters]
         if needed:
             yield f"can never match: in solo mode no call has a {needed[0]}; mode: team gives callers keys"

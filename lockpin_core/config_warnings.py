@@ -65,6 +65,16 @@ def _put_in_nowhere(config: Config) -> Iterator[str]:
         yield "keys: real keys are put in with mode: team alone; in solo mode agents send their own"
 
 
+def keys_not_at_hand(config: Config, environment: Mapping[str, str]) -> list[str]:
+    """List the variables of providers' own keys that an environment does not have; they may be in the keyring."""
+    return [
+        f"keys.provider_env: {variable} is not set here; where it is not set as the proxy starts, base-URL calls to "
+        f"{provider} are refused, unless the keyring has its key"
+        for provider, variable in config.provider_env.items()
+        if config.mode == "team" and not environment.get(variable)
+    ]
+
+
 def _of_nobody(env: Iterable[str], providers: Providers) -> Iterator[str]:
     for provider in env:
         if providers.by_name(provider) is None:

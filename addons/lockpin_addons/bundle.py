@@ -40,6 +40,7 @@ from lockpin_addons.trip import Trip
 from lockpin_core.budgets import Standing
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config, find_file, option_names, updates_dir, usual_places
+from lockpin_core.config_warnings import keys_not_at_hand
 from lockpin_core.errors import LockpinError
 from lockpin_core.ledger.place import mark
 from lockpin_core.ledger.protocol import Ledger
@@ -114,7 +115,7 @@ class Lockpin:
             authority=_authority(),
             price_date=str(terms.prices.date),
             standings=standings,
-            warnings=options.warnings(ctx.options),
+            warnings=[*options.warnings(ctx.options), *keys_not_at_hand(terms.config, os.environ)],
             by_command=self.by_command,
             others=[
                 f"{one.mode.full_spec.partition('@')[0]} on {host}:{port}"

@@ -127,7 +127,10 @@ async def record_of(secret: str | None, book: Book) -> KeyRecord:
     """Find the record of a key's secret. Raises IdentityError where there is none, or it is good no more."""
     if secret is None:
         raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
-    record = await _look_up(digest_of(secret), book) if is_secret(secret) else None
+    if not is_secret(secret):
+        words = "this is no whole Lockpin key: that is lp_ and 52 letters and figures, and a key's id (k-…) is none"
+        raise IdentityError(words, "key_unknown")
+    record = await _look_up(digest_of(secret), book)
     if record is None or record.over == "revoked":
         raise IdentityError("this Lockpin key is not known here, or was revoked; ask for a new one", "key_unknown")
     return _good(record)

@@ -108,7 +108,7 @@ def _notes(stored: Mapping[str, Stored], wanted: Sequence[Budget]) -> Iterator[t
         if found is None:
             yield budget.name, f"{name} of the configuration is not in force yet: a proxy applies it as it starts"
         elif found.source == COMMAND:
-            yield budget.name, f"{name} was made by command; a proxy that starts takes the configuration's instead"
+            yield budget.name, f"{name} was made by command too; no proxy starts with the configuration's beside it"
         elif found.budget != budget:
             differences = "; ".join(_differences(found.budget, budget))
             yield budget.name, f"{name} is taken as a proxy last applied it: {differences}"

@@ -214,3 +214,33 @@ def test_a_keys_account_says_whose_it_is_and_limits_have_no_decimals_of_what_is_
     ]
     (row,) = rows(lockpin, "--budget", "each-key", "--key", f"key:{key}").values()
     assert (row["key"], row["subject"]) == (f"key:{key}", key)
+
+
+def test_a_keys_own_limit_can_be_set_anew_after_it_was_taken_away(lockpin, home):
+    home.config("mode: team\n")
+    lockpin("key", "create", "--user", "ann", "--limit-usd", "5")
+    (key,) = json.loads(lockpin("key", "list", "--format", "json").stdout)
+    gone = lockpin("budget", "rm", key["key"])
+
+    back = lockpin("budget", "set", key["key"], "--limit-usd", "1")
+    stored = json.loads(lockpin("key", "show", key["key"], "--format", "json").stdout)
+
+    assert gone.stdout.endswith(f"; the key {key['key']} has no limit of its own now\n")
+    assert (back.returncode, back.stderr) == (0, "")
+    assert f'budget "{key["key"]}" is in force: key, lifetime, limit $1.00' in back.stdout
+    (limit,) = stored["limits"]
+    assert (limit["budget"], limit["key"], limit["limit_usd"]) == (key["key"], f"key:{key['key']}", 1)
+    lockpin("key", "create", "--user", "bob")
+    (other,) = [each["key"] for each in json.loads(lockpin("key", "list", "--format", "json").stdout) if each != key]
+    assert json.loads(lockpin("key", "show", other, "--format", "json").stdout)["limits"] == []
+
+
+def test_a_group_that_no_key_has_is_said(lockpin, home):
+    home.config("mode: team\n")
+    lockpin("key", "create", "--user", "ann", "--group", "web")
+
+    words = ("--scope", "group", "--window", "day", "--limit-usd", "5", "--groups")
+    nobodys, hers = lockpin("budget", "set", "x", *words, "nosuch"), lockpin("budget", "set", "y", *words, "web")
+
+    assert (nobodys.returncode, hers.returncode, hers.stderr) == (0, 0, "")
+    assert nobodys.stderr == 'lockpin: warning: budget "x" can never match: no key has the group nosuch\n'

@@ -189,9 +189,9 @@ def test_secret_in_the_place_of_an_id_is_not_repeated(lockpin, verb):
     ("words", "status", "said"),
     [
         ((), 2, "--user is missing"),
-        (("--user", " "), 1, 'user " " is not allowed; 1 to 256 printable characters are'),
-        (("--user", "ann", "--team", "a/b"), 1, 'team "a/b" is not allowed'),
-        (("--user", "ann", "--tag", "env"), 1, 'tag "env" is not allowed; k=v is'),
+        (("--user", " "), 2, 'user " " is not allowed; 1 to 256 printable characters are'),
+        (("--user", "ann", "--team", "a/b"), 2, 'team "a/b" is not allowed'),
+        (("--user", "ann", "--tag", "env"), 2, 'tag "env" is not allowed; k=v is'),
         (("--user", "ann", "--expires", "soon"), 2, '--expires is "soon"; a time from 1s to 36500d, such as 30d, is'),
         (("--user", "ann", "--expires", "0s"), 2, '--expires is "0s"; a time from 1s'),
         (("--user", "ann", "--expires", "36501d"), 2, "a time from 1s to 36500d"),

@@ -20,6 +20,20 @@ import pytest
         ("task new x", "--budget is missing; see `lockpin task new --help`"),
         ("calls --nope", "there is no flag --nope; did you mean --model, --since?; see `lockpin calls --help`"),
         (
+            "calls --user ann",
+            (
+                "there is no flag --user; --key user:NAME is for one alone where there is --key, --by user adds up in "
+                "`report`; see `lockpin calls --help`"
+            ),
+        ),
+        (
+            "budget set x --scope org --action warn",
+            (
+                "there is no flag --action; a budget by command always enforces, one that warns is under budgets: in "
+                "the file; see `lockpin budget set --help`"
+            ),
+        ),
+        (
             "budget set x --scope org --teams web",
             (
                 "--teams: there is no filter by team; --scope team gives each team an account of one size, and for sizes of "

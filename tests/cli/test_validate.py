@@ -76,3 +76,40 @@ def test_an_included_file_is_checked_too_and_named(lockpin, home):
     )
     assert (gone.returncode, gone.stdout) == (1, "")
     assert gone.stderr.startswith("lockpin.yaml:1: include[0] names a file that cannot be taken: gateway.yaml")
+
+
+def test_many_budgets_that_only_warn_are_one_line(lockpin, home):
+    budgets = "\n".join(f"- {{name: {name}, scope: machine, window: {name}, limit_usd: 2}}" for name in ("day", "week"))
+    home.config(f"budgets:\n{budgets}\n")
+
+    done = lockpin("validate")
+
+    assert done.stdout.splitlines()[0] == (
+        'warning: budgets "day", "week" only warn and never block; action: enforce blocks'
+    )
+
+
+def test_a_budget_that_a_command_has_made_too_is_an_error_as_it_is_for_the_proxy(lockpin, home, ledger):
+    lockpin("budget", "set", "everyone", "--scope", "machine", "--window", "day", "--limit-usd", "3")
+    file = home.config("budgets:\n- {name: everyone, scope: machine, window: day, limit_usd: 2}\n")
+
+    done = lockpin("validate")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f'{file.name}:2: budgets[0]: budget "everyone" was made by command too, so no proxy starts; give it '
+        "another name, or take the command's away: lockpin budget rm everyone\n"
+    )
+
+
+def test_a_variable_of_a_providers_key_that_is_not_set_is_said(lockpin, home):
+    home.config("mode: team\ndaily_usd: 5\nkeys: {provider_env: {openai: OPENAI_API_KEY}}\n")
+
+    there = lockpin("validate", OPENAI_API_KEY="sk-1")
+    missing = lockpin("validate")
+
+    assert there.stdout == "lockpin.yaml: ok, no warnings\n"
+    assert missing.stdout.splitlines()[0] == (
+        "warning: keys.provider_env: OPENAI_API_KEY is not set here; where it is not set as the proxy starts, base-URL "
+        "calls to openai are refused, unless the keyring has its key"
+    )

@@ -55,6 +55,7 @@ def test_without_a_known_key_nobody_is_charged(presented):
     assert code == ("key_required" if presented is None else "key_unknown")
     assert asked == ([digest_of(SECRET)] if presented == SECRET else [])  # what is no key of ours is in no book
     assert SECRET not in words
+    assert ("no whole Lockpin key" in words) == (presented not in (None, SECRET))
 
 
 def test_a_revoked_key_is_as_unknown_as_any():

@@ -74,7 +74,7 @@ def test_one_that_both_have_is_the_commands_until_a_proxy_starts(desk):
     found = book(desk, DAILY, machine("5", name="weekly"))
 
     assert found.find("weekly") == WEEKLY
-    assert found.notes["weekly"].endswith("was made by command; a proxy that starts takes the configuration's instead")
+    assert found.notes["weekly"].endswith("was made by command too; no proxy starts with the configuration's beside it")
 
 
 def test_a_definition_is_written_in_the_configurations_words():
