@@ -113,7 +113,7 @@ class Engine(Settler):
             named = incoming if route.model is None else replace(incoming, path_model=route.model)
             return await self._metered(named, wire)
         except Refused as refused:
-            words = refusal(refused.code, refused.words, refused.detail, status=refused.status)
+            words = refusal(refused.code, self._to_caller(refused.words), refused.detail, status=refused.status)
             # A handshake is no call: what it is answered is no refusal that a report should count.
             is_call = refused.status != _UPGRADE_REQUIRED
             return self.refuse(incoming, words, wire, model=_shown(refused.model or ""), write=is_call)
@@ -124,6 +124,11 @@ class Engine(Settler):
             return self.refuse(incoming, refusal("ledger_unavailable", fault), wire)
         finally:
             self._seeker.waits.forget(incoming.id)
+
+    def _to_caller(self, words: str) -> str:
+        """Say who can change the file that a refusal speaks of: in team mode it is not the caller."""
+        to_team = "ask whoever runs this proxy to add to its lockpin.yaml: "
+        return words.replace("add to lockpin.yaml: ", to_team) if self._config.mode == "team" else words
 
     async def in_force(self, machine: str) -> tuple[Standing, ...]:
         """Show the accounts of a machine and the default task, with the limits in force for them."""

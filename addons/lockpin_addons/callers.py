@@ -31,7 +31,7 @@ type RealKeys = Callable[[str], Awaitable[str]]  # a provider's own key, by its 
 
 _WAYS = (
     "give one as the password of the proxy's URL (http://TASK:KEY@HOST:PORT), as header X-Lockpin-Key, or, by a base "
-    "URL, in place of the provider's key"
+    "URL, in place of the provider's key; a key begins with lp_, its id (k-…) is none"
 )
 
 
@@ -128,7 +128,7 @@ async def record_of(secret: str | None, book: Book) -> KeyRecord:
     if secret is None:
         raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
     if not is_secret(secret):
-        words = "this is no whole Lockpin key: that is lp_ and 52 letters and figures, and a key's id (k-…) is none"
+        words = "this is no whole Lockpin key: that is lp_ and 52 letters and figures; a key's id (k-…) is none"
         raise IdentityError(words, "key_unknown")
     record = await _look_up(digest_of(secret), book)
     if record is None or record.over == "revoked":

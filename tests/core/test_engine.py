@@ -235,6 +235,15 @@ def test_d24_a_model_without_a_price_is_refused_under_a_limit_with_the_way_out()
     assert "claude-sonnet-5-5" in hint.split(", ")
 
 
+def test_in_a_team_the_way_out_is_to_ask_whoever_has_the_file():
+    found = answered(Desk(replace(config("1"), mode="team", daily_usd=Money.parse("1"))).ask(body("pencil")))
+
+    words = (
+        '; to price it, ask whoever runs this proxy to add to its lockpin.yaml: pricing: {"pencil": {input_per_mtok:'
+    )
+    assert words in found["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "told", [body("pencil"), body("vast", limit=None), body(web_search_options={})], ids=["model", "bound", "tool"]
 )

@@ -532,7 +532,8 @@ def next_midnight():
 def test_a_team_may_be_served_on_another_address_and_one_person_may_not(kind, tmp_path):
     words = ("--listen-host", "127.0.0.2") if kind == "mitmdump" else ("--host", "127.0.0.2")
     home = processes.make_home(tmp_path)
-    made = processes.launch(tmp_path, "mode: team\nallow_hosts: [git.corp]\n", kind=kind, arguments=words, home=home)
+    config = "mode: team\nallow_hosts: [git.corp]\nkeys: {provider_env: {openai: NOT_SET}}\ntask: {budget_usd: 0.01}\n"
+    made = processes.launch(tmp_path, config, kind=kind, arguments=words, home=home)
     try:
         until(lambda: "limit" in made.printed() and "127.0.0.2" in made.printed())
         with socket.create_connection(("127.0.0.2", made.port), 10) as connection:
@@ -548,6 +549,8 @@ def test_a_team_may_be_served_on_another_address_and_one_person_may_not(kind, tm
 
     assert (health.status, refused.status, refused.code) == (200, 401, "key_required")
     assert "team     each call to a provider needs a key; other hosts that can be reached: git.corp" in made.printed()
+    assert "warning  keys.provider_env: NOT_SET is not set here" in made.printed()
+    assert "each task without a budget of its own" not in made.printed()
     assert 'listening on "127.0.0.2" is refused in solo mode' in alone.printed()
 
 
