@@ -119,9 +119,10 @@ class Definitions:
         """Give the budgets in force that commands have made."""
         return tuple(s.budget for s in self.all() if s.source == COMMAND and s.removed_at is None)
 
-    def apply(self, rules: Rules, at: int) -> list[Change]:
+    def apply(self, rules: Rules, at: int, origin: str = "") -> list[Change]:
         """Put a configuration's budgets in force, in place of those of the one before; give what changed.
 
+        `origin` names it (file and flags) in the events of the changes; "": it is not known.
         Raises LedgerError where a command has made a budget of one of these names: neither may take it over unsaid.
         """
         wanted = (rules.task_default, *rules.budgets)
@@ -132,22 +133,23 @@ class Definitions:
                     f'budget "{budget.name}" of the configuration was made by command too; give it another name, or '
                     f"take the command's away: lockpin budget rm {shlex.quote(budget.name)}"
                 )
-        changes = [change for budget in wanted if (change := self._put(budget, CONFIG, at, None)) is not None]
+        by = {"origin": origin} if origin else {}
+        changes = [change for budget in wanted if (change := self._put(budget, CONFIG, at, by)) is not None]
         names = {budget.name for budget in wanted}
         gone = [s for s in self.all() if s.source == CONFIG and s.removed_at is None and s.budget.name not in names]
-        changes += [self._remove(stored, at, None) for stored in gone]
+        changes += [self._remove(stored, at, by) for stored in gone]
         if changes:
             self.read_anew()
         return changes
 
     def put(self, budget: Budget, source: str, at: int, *, who: str | None) -> Change | None:
         """Put one budget in force; None: it is already, just so."""
-        change = self._put(budget, source, at, who)
+        change = self._put(budget, source, at, {"who": who} if who else {})
         if change is not None:
             self.read_anew()
         return change
 
-    def _put(self, budget: Budget, source: str, at: int, who: str | None) -> Change | None:
+    def _put(self, budget: Budget, source: str, at: int, by: Mapping[str, str]) -> Change | None:
         definition, before = definition_of(budget), self.find(budget.name)
         text = encode(definition)
         if before is not None and (before.text, before.source, before.removed_at) == (text, source, None):
@@ -155,22 +157,22 @@ class Definitions:
         self._connection.execute(_PUT, (budget.name, text, at, source))
         was = before.budget if before is not None and before.removed_at is None else None
         told = {"name": budget.name, **definition, "source": source, "loosens": loosens(was, budget)}
-        self._note_event("budget_defined", told | ({"who": who} if who else {}))
+        self._note_event("budget_defined", {**told, **by})
         return Change(before, budget)
 
     def remove(self, name: str, at: int, *, who: str | None) -> Change:
         """Take one that is in force out of it."""
         before = self.find(name)
         assert before is not None, "a budget that is not there is removed"
-        change = self._remove(before, at, who)
+        change = self._remove(before, at, {"who": who} if who else {})
         self.read_anew()
         return change
 
-    def _remove(self, before: Stored, at: int, who: str | None) -> Change:
+    def _remove(self, before: Stored, at: int, by: Mapping[str, str]) -> Change:
         name = before.budget.name
         self._connection.execute(_REMOVE, (at, name))
         told = {"name": name, "loosens": loosens(before.budget, None)}
-        self._note_event("budget_removed", told | ({"who": who} if who else {}))
+        self._note_event("budget_removed", {**told, **by})
         return Change(before, None)
 
     def conflict(self, rules: Rules) -> str | None:

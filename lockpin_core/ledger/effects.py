@@ -21,7 +21,7 @@ from lockpin_core.ledger.tally import Defined, Name, OpenCall, Tally, Task, amou
 from lockpin_core.ledger.whose import is_of
 from lockpin_core.windows import leaves_at, span_at
 
-_TOLD = ("name", "source", "who", "loosens")  # what an event says of a definition beside the definition
+_TOLD = ("name", "source", "who", "origin", "loosens")  # what an event says of a definition beside the definition
 _SUMS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens")
 
 _NOTHING = Nothing()

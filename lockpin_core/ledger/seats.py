@@ -36,7 +36,7 @@ class Seats:
         """Put a configuration's budgets in force, when they are others than before; give what has changed."""
         if rules is self.rules:
             return ()
-        changes = self._definitions.apply(rules, at)
+        changes = self._definitions.apply(rules, at, self.origin)
         self.rules = rules
         return changes
 

@@ -18,6 +18,7 @@ from lockpin_core.windows import Window, named
 FIELDS = ("at", "who", "code", "what", "loosens", "task", "data")
 # What the ledger notes for itself, call by call and account by account: nobody decided it.
 BOOKKEEPING = ("account_opened", "account_caught_up", "hold_deferred", "hold_adopted", "rows_taken_out")
+_SOMEWHERE = "a proxy's configuration"
 
 type Data = Mapping[str, Any]
 
@@ -38,13 +39,14 @@ def words(event: Event) -> str:
 
 def _defined(data: Data, task: str | None) -> str:
     budget = budget_of(data["name"], data)
-    by = "" if data.get("source") == "command" else ", from a proxy's configuration"
+    by = "" if data.get("source") == "command" else f", from {data.get('origin', _SOMEWHERE)}"
     acts = "" if budget.enforce else ", it only warns"
     return f'budget "{budget.name}" is in force: {line(budget)}{acts}{by}'
 
 
 def _removed(data: Data, task: str | None) -> str:
-    return f'budget "{data["name"]}" is out of force'
+    by = f", it is no more in {data['origin']}" if "origin" in data else ""
+    return f'budget "{data["name"]}" is out of force{by}'
 
 
 def _raised(data: Data, task: str | None) -> str:

@@ -373,6 +373,21 @@ def test_recent_charges_of_another_process_are_seen(desk):
     assert [amount.exact() for amount in resolved.recent] == ["0.03", "0.02", "0.01"]
 
 
+def test_a_configurations_changes_say_which_it_is(desk):
+    for budgets in (rules(machine("1")), rules(machine("2", name="other"))):
+        desk.ledger.define(budgets, "/etc/lockpin.yaml").result(WAIT_S)
+    desk.admin.budget_set(machine("3", name="mine"), who="ada")
+    told = [
+        json.loads(row["data"]) for row in desk.query("SELECT data FROM rows WHERE code LIKE 'budget_%' ORDER BY id")
+    ]
+
+    file = "/etc/lockpin.yaml"
+    assert [(t["name"], t.get("origin"), t.get("who")) for t in told] == [
+        ("task", file, None), ("daily", file, None), ("other", file, None), ("daily", file, None), ("mine", None, "ada"),
+    ]  # fmt: skip
+    assert verify(desk.path).wrong is None
+
+
 def test_a_changed_definition_is_an_event_and_re_arms(desk):
     hold(desk, "c1", "0.9")
     assert settle(desk, "c1", "0.9").crossed == (("daily", "m", "0.8"),)

@@ -82,6 +82,13 @@ def test_definition_in_words_says_where_it_comes_from_and_whether_it_only_warns(
         'budget "daily" is in force: machine, day at 09:30 Asia/Kolkata, limit $25.00, it only warns, '
         "from a proxy's configuration"
     )
+    origin = "/etc/lockpin.yaml with lockpin_daily_usd=9"
+    assert told("budget_defined", name="daily", **definition_of(budget), source="config", origin=origin).endswith(
+        "it only warns, from /etc/lockpin.yaml with lockpin_daily_usd=9"
+    )
+    assert told("budget_removed", name="daily", origin="/etc/lockpin.yaml") == (
+        'budget "daily" is out of force, it is no more in /etc/lockpin.yaml'
+    )
 
 
 def test_all_that_a_full_ledger_noted_has_words_and_is_listed_oldest_first(tmp_path):
