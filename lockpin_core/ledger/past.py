@@ -51,7 +51,7 @@ SELECT o.call, o.accounts, o.usd, o.tokens, {_HOLDS_WHO} FROM open_holds o CROSS
 ON h.call = o.call AND h.kind = 'hold' WHERE {{its}} AND o.at >= ? AND o.at < ? ORDER BY o.call"""
 _CALLERS = f"""
 SELECT DISTINCT {_FACETS_WHO} FROM facets f CROSS JOIN totals t ON t.facet = f.id
-WHERE t.slot >= ? AND t.slot <= ? AND (t.spent_nano <> 0 OR t.tokens <> 0)
+WHERE {{its}} AND t.slot >= ? AND t.slot <= ? AND (t.spent_nano <> 0 OR t.tokens <> 0)
 UNION SELECT {_HOLDS_WHO} FROM open_holds o CROSS JOIN rows h ON h.call = o.call AND h.kind = 'hold'"""
 
 type Spend = tuple[int, int, int]  # nanodollars, tokens, instant of the hold
@@ -108,7 +108,10 @@ class Past:
             start = _rolling_start(at, period_ms)
         slots = (max(start, 0) // SLOT_US, min(end, 2**62) // SLOT_US)
         found: set[str] = set()
-        for *who, provider, model in self._connection.execute(_CALLERS, slots).fetchall():
+        # Keys' own limits may be many; the facets of one key are found at once.
+        its = f'f."key" IN ({", ".join("?" * len(budget.keys))})' if budget.keys else "true"
+        callers = self._connection.execute(_CALLERS.format(its=its), (*budget.keys, *slots)).fetchall()
+        for *who, provider, model in callers:
             payers = payers_of(*who)
             if budget.applies(payers, provider=provider, model=called(model)):
                 found.update(budget.subjects(payers))

@@ -240,12 +240,13 @@ class LedgerReader:
         with self._snapshot():
             balances, now = self._balances(now)
             sinces = dict(self._rows("SELECT name, since FROM budgets WHERE removed_at IS NULL"))
+            first = next((at for (at,) in self._rows("SELECT at FROM rows ORDER BY id LIMIT 1")), micros(now))
             seats = []
             for budget in rules.budgets:
                 span = balances.spans.at(budget.window, now)
                 period_us = budget.window.period_ms * 1000
                 start = micros(now) - period_us if period_us else bounds(span)[0]
-                if sinces.get(budget.name, micros(now)) >= start:
+                if sinces.get(budget.name, micros(now)) > max(start, first):
                     subjects = Past(self._connection).subjects(budget, span, micros(now))
                     seats += [seat_of(budget, subject, now, balances.spans) for subject in subjects]
             found = balances.peek(tuple(seats))

@@ -74,7 +74,10 @@ def test_a_budget_that_came_or_changed_later_has_what_its_window_has_seen(desk):
     hold(desk, "c0", "2", rules(), user="ann", team="web")
     settle(desk, "c0", "1.25")
     desk.clock.pass_by(days=1)  # a Thursday of the same week
-    for name, who, cost in (("c1", {"user": "ann", "team": "web"}, "1.5"), ("c2", {"user": "bob"}, "0.5")):
+    for name, who, cost in (
+        ("c1", {"user": "ann", "team": "web"}, "1.5"),
+        ("c2", {"user": "bob", "key": "k-1"}, "0.5"),
+    ):
         hold(desk, name, "2", rules(), **who)
         settle(desk, name, cost)
     hold(desk, "c3", "0.25", rules(), user="cho", team="ops", tags=(("env", "ci"),))
@@ -82,7 +85,7 @@ def test_a_budget_that_came_or_changed_later_has_what_its_window_has_seen(desk):
     for budget in (
         Budget("team-week", "team", week, money("9")), Budget("tags", "tag", DAY, money("9"), tags=("env=ci",)),
         Budget("each", "user", month, money("9"), users=("ann", "cho")), replace(squads, name="renamed"),
-        Budget("nobody", "ring", DAY, money("9")),
+        Budget("nobody", "ring", DAY, money("9")), Budget("k-1", "key", Window("lifetime"), money("9"), keys=("k-1",)),
     ):  # fmt: skip
         desk.admin.budget_set(budget, who="ada")
     desk.admin.budget_set(replace(squads, window=month), who="ada")
@@ -94,7 +97,7 @@ def test_a_budget_that_came_or_changed_later_has_what_its_window_has_seen(desk):
         ("team-week", "team:web"): ("2.75", "0"), ("team-week", "team:ops"): ("0", "0.25"),
         ("tags", "tag:env=ci"): ("0", "0.25"),
         ("each", "user:ann"): ("2.75", "0"), ("each", "user:cho"): ("0", "0.25"),
-        ("renamed", "team:web"): ("1.5", "0"), ("renamed", "team:ops"): ("0", "0.25"),
+        ("k-1", "key:k-1"): ("0.5", "0"), ("renamed", "team:web"): ("1.5", "0"), ("renamed", "team:ops"): ("0", "0.25"),
         ("squads", "team:web"): ("2.75", "0"), ("squads", "team:ops"): ("0", "0.25"),
     }  # fmt: skip
 
