@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import child, completion
-from lockpin_cli.caller import KEY, caller, good_caller, payers_of
+from lockpin_cli.caller import KEY, Known, caller, good_caller, payers_of
 from lockpin_cli.changes import as_it_runs, open_admin, running, task_name, task_owner, whoami
 from lockpin_cli.env import changes
 from lockpin_cli.inputs import amount, load_config, named_ledger, price_table
@@ -29,7 +30,6 @@ from lockpin_core.budgets import FILTERS, Standing
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
@@ -138,12 +138,10 @@ def _settle_budget(config: Config, task: str | None, limit: Money | None) -> Non
     """
     if task is None:
         return
-    terms, user = None, None
-    if is_there(config.ledger):
-        with LedgerReader(config.ledger) as reader:
-            terms = reader.task_terms().get(task)
-            key = good_caller(reader, config, os.environ) if config.mode == "team" else None
-            user = None if key is None else key.user
+    with LedgerReader(config.ledger) if is_there(config.ledger) else nullcontext() as reader:
+        terms = None if reader is None else reader.task_terms().get(task)
+        key = good_caller(reader, config, os.environ) if config.mode == "team" else None
+    user = None if key is None else key.user
     if limit is not None:
         if user is not None and terms is not None and terms.user not in (None, user):
             raise CommandError(
@@ -188,7 +186,7 @@ def _sums(config: Config, task: str | None, since: datetime) -> Sums:
     return Sums(task, total.calls, total.refused, total.spent, total.estimated, Money(held), tightest, fewest, is_known)
 
 
-def _binds(standing: Standing, task: str | None, caller: KeyRecord | None) -> bool:
+def _binds(standing: Standing, task: str | None, caller: Known | None) -> bool:
     """Say whether a limit is for all that such a command may call; whom it is for is known where the caller is."""
     budget = standing.budget
     filters = FILTERS if caller is None else ("providers", "models")

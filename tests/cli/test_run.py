@@ -1,5 +1,6 @@
 """`lockpin run` with real proxies, real commands and an origin on this machine."""
 
+import base64
 import json
 import os
 import re
@@ -521,3 +522,34 @@ def test_in_team_mode_the_end_says_the_tightest_limits_of_whoever_called(lockpin
     assert tasks.stderr.endswith('refused 0, left $0.005 of its budget, left 9,000 tokens of "few"\n')
     assert chos.stderr.endswith('refused 0, left $50.00 of "org-month"\n')
     assert nobodys.stderr.endswith("refused 0, which limits its user has is not known here\n"), nobodys.stderr
+
+
+def token_of(user, **claims):
+    """Make a token that nobody has signed: the proxy alone checks one."""
+    told = {"iss": "https://id.acme.example", "aud": "lockpin", "email": user, "exp": 4_000_000_000, **claims}
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "ES256"}, told)
+    ]
+    return ".".join([*parts, "AAAA"])
+
+
+def test_a_token_in_the_place_of_a_key_gives_its_user_the_task_and_names_the_limits_that_bind(lockpin, home):
+    home.config(f"mode: team\noidc: {{issuer: 'https://id.acme.example', audience: lockpin}}\n{LIMITS}")
+    words = ["run", "--port", str(free_port()), "--task", "r8"]
+    ann, bob = token_of("Ann", ring="ci"), token_of("bob")
+
+    anns = lockpin(*words, "--budget", "0.005", "--", "true", LOCKPIN_KEY=ann)
+    bobs = lockpin(*words, "--budget", "9", "--", "true", LOCKPIN_KEY=bob)
+    plain = lockpin(*words, "--", "true", LOCKPIN_KEY=bob)
+    nobodys = lockpin(*words, "--", "true", LOCKPIN_KEY=token_of(7))
+    assert lockpin("task", "close", "r8").returncode == 0
+    closed = lockpin(*words, "--", "true", LOCKPIN_KEY=ann)
+
+    assert anns.stderr.endswith('refused 0, left $0.005 of its budget, left 9,000 tokens of "few"\n'), anns.stderr
+    assert (bobs.returncode, bobs.stderr) == (1, BOBS)
+    assert plain.stderr.endswith('refused 0, left $1.00 of "his-daily"\n'), plain.stderr
+    assert "the token in LOCKPIN_KEY is not taken: its claim email names no user" in nobodys.stderr
+    assert 'task "r8" is closed' in closed.stderr
+
+
+BOBS = 'lockpin: task "r8" is a task of ann; one of another name can have a budget of yours\n'

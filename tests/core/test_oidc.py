@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from lockpin_core.oidc import ClaimNames, Issuer, TokenError, is_for, is_token, published_keys, read
+from lockpin_core.oidc import ClaimNames, Issuer, TokenError, claimed, is_for, is_token, published_keys, read
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 ISSUER = Issuer("https://id.acme.example", "lockpin")
@@ -204,6 +204,17 @@ def test_form_of_a_token():
 )  # fmt: skip
 def test_a_token_says_itself_whether_it_is_for_us(change, ours):
     assert is_for(RSA.sign(TOLD | change), ISSUER) == ours
+
+
+def test_what_a_token_says_is_told_without_a_check_of_who_made_it():
+    made = jwt.encode(TOLD | {"exp": 1}, "x" * 32, algorithm="HS256")
+
+    caller = claimed(made, ISSUER)
+
+    assert (caller.user, caller.groups, caller.ring) == ("alice@corp.com", ("ml", "platform"), "ring1")
+    for told in (TOLD | {"email": 1}, without("exp"), TOLD | {"groups": 7}):
+        with pytest.raises(TokenError):
+            claimed(RSA.sign(told), ISSUER)
 
 
 @pytest.mark.parametrize("text", ["", "lp_x", "eyJ", "ey.e30.x", "ey.W10.x", "ey.!!.x", "ey.bm8.x", "ey.eyJpc3Mi.x"])
