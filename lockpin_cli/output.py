@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from lockpin_core.jsontext import dumps
+from lockpin_core.secret_forms import without_secrets
 
 
 class Format(enum.StrEnum):
@@ -86,8 +87,8 @@ def plain(text: str) -> str:
 
 
 def say(words: str) -> None:
-    """Say one line on standard error, where it is in no program's way."""
-    line = plain(" ".join(words.split()))
+    """Say one line on standard error, where it is in no program's way; no secret is ever in it."""
+    line = plain(without_secrets(" ".join(words.split())))  # a key lands in an argument by a slip of the hand
     with contextlib.suppress(OSError):  # what cannot be said there must not undo what is done
         print(line if line.startswith("lockpin") else f"lockpin: {line}", file=sys.stderr)
 

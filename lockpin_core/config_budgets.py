@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from unicodedata import normalize
 
 from lockpin_core.budgets import FILTERS, SCOPES, Budget
 from lockpin_core.config_values import (
@@ -26,7 +25,8 @@ from lockpin_core.config_values import (
 )
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.money import Money
-from lockpin_core.names import USER_ALLOWED, canonical_user
+from lockpin_core.names import TAG_ALLOWED, USER_ALLOWED, canonical_tag, canonical_user
+from lockpin_core.secret_forms import holds_secret
 from lockpin_core.windows import KINDS, MAX_PERIOD_MS, MIN_PERIOD_MS, Window
 
 DAILY, OWN = "daily", "task"  # names that `daily_usd` and a task's own budget take
@@ -47,7 +47,6 @@ _INSTEAD = {"teams": _NO_TEAMS, "team": _NO_TEAMS, "keys": _NO_KEYS, "key": _NO_
 KINDS_WITH = {"at": ("day", "week", "month"), "anchor": ("month",), "period": ("rolling",)}
 _WHOLE = "whole names are allowed, and no patterns"
 _period = duration_within(MIN_PERIOD_MS, MAX_PERIOD_MS, "a duration from 1h to 2160h, such as 24h, is allowed")
-_texts = listed(text)
 
 
 def daily_budget(limit: Money, timezone: str) -> Budget:
@@ -112,8 +111,8 @@ def _budget(keys: Section, timezone: str) -> Budget:
         limit_tokens=keys.get("limit_tokens", optional(whole(1)), None),
         enforce=keys.get("action", one_of("warn", "enforce"), "warn") == "enforce",
         alert_at=keys.get("alert_at", ratios, ("0.8",)),
-        models=keys.get("models", _texts, ()),
-        providers=keys.get("providers", _texts, ()),
+        models=keys.get("models", listed(_pattern), ()),
+        providers=keys.get("providers", listed(_pattern), ()),
         users=keys.get("users", _named(_user), ()),
         groups=keys.get("groups", _named(label), ()),
         rings=keys.get("rings", _named(label), ()),
@@ -183,8 +182,15 @@ def _user(node: Node) -> str:
     return user
 
 
+def _pattern(node: Node) -> str:
+    found = text(node)
+    if holds_secret(found):
+        raise wrong(node, "a model's or a provider's name, or a pattern of it, is allowed")
+    return found
+
+
 def _tag(node: Node) -> str:
-    key, equals, value = (part.strip() for part in normalize("NFC", text(node)).partition("="))
-    if not equals or not key or not value or "," in key + value or not (key + value).isprintable():
-        raise wrong(node, "a tag and its value, such as env=ci, are allowed")
-    return f"{key}={value}"
+    tag = canonical_tag(text(node))
+    if tag is None:
+        raise wrong(node, f"a tag and its value, such as env=ci, are allowed, {TAG_ALLOWED}")
+    return "=".join(tag)

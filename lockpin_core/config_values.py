@@ -16,6 +16,7 @@ from lockpin_core.config_yaml import Items, Node, Table, Text, Where, shown
 from lockpin_core.errors import ConfigError
 from lockpin_core.money import MOST, Money
 from lockpin_core.names import ALLOWED, canonical
+from lockpin_core.secret_forms import NO_SECRET, holds_secret
 
 type Reader[T] = Callable[[Node], T]
 
@@ -123,6 +124,8 @@ def folded(spelled: str) -> str:
 
 def wrong(node: Node, allowed: str) -> ConfigError:
     """Make the error of a value: what it is, what is allowed."""
+    if isinstance(node, Text) and holds_secret(node.text):
+        allowed = f"it {NO_SECRET}"
     return node.where.error(f"is {shown(node)}; {allowed}")
 
 

@@ -24,9 +24,10 @@ from lockpin_core.names import (
     canonical_tag,
     canonical_user,
     shown,
+    why_not,
 )
+from lockpin_core.secret_forms import NO_SECRET, PREFIX, holds_secret
 
-PREFIX = "lp_"
 _SECRET_BYTES = 32
 _DIGITS = -(-8 * _SECRET_BYTES // 5)
 _SECRET = re.compile(rf"{PREFIX}[0-9a-z]{{{_DIGITS}}}")
@@ -107,10 +108,9 @@ def facts_of(
     name: str | None = None,
 ) -> KeyFacts:
     """Bring what somebody says of a key into its one form; a tag is "k=v". Raises CommandError."""
-    _refuse_secret("user", user)
     found = canonical_user(user)
     if found is None:
-        raise CommandError(f'user "{shown(user, 40)}" is not allowed; {USER_ALLOWED} are')
+        raise CommandError(why_not("user", user, USER_ALLOWED))
     return KeyFacts(
         user=found,
         team=_optional("team", team),
@@ -122,29 +122,23 @@ def facts_of(
     )
 
 
-def _refuse_secret(what: str, text: str) -> None:
-    """Refuse a secret that was put where a name should be: names are stored and shown."""
-    if _SECRET.search(text):
-        raise CommandError(f"the {what} has a key's secret in it; a name is allowed")
-
-
 def _optional(what: str, text: str | None) -> str | None:
     return None if text is None else _name(what, text)
 
 
 def _name(what: str, text: str) -> str:
-    _refuse_secret(what, text)
     found = canonical(text)
     if found is None:
-        raise CommandError(f'{what} "{shown(text, 40)}" is not allowed; {ALLOWED} are')
+        raise CommandError(why_not(what, text, ALLOWED))
     return found
 
 
 def _tags(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     tags: dict[str, str] = {}
     for text in texts:
-        _refuse_secret("tag", text)
         tag = canonical_tag(text)
+        if tag is None and holds_secret(text):
+            raise CommandError(f"the tag {NO_SECRET}")
         if tag is None:
             raise CommandError(f'tag "{shown(text, 40)}" is not allowed; k=v is, {TAG_ALLOWED}')
         if tags.setdefault(*tag) != tag[1]:

@@ -1,11 +1,14 @@
 """What people write into the ledger in words of their own: names of tasks, budgets and users, reasons, who they are.
 
-One rule for every place where somebody says one, so that no table, file or terminal is broken by it later.
+One rule for every place where somebody says one, so that no table, file or terminal is broken by it later, nor
+has a secret in it.
 """
 
 from __future__ import annotations
 
 import unicodedata
+
+from lockpin_core.secret_forms import NO_SECRET, holds_secret, without_secrets
 
 NAME_MAX = 128
 ALLOWED = f"1 to {NAME_MAX} printable characters without a slash, and not . or .. alone"
@@ -28,7 +31,7 @@ def canonical(text: str) -> str | None:
         return None  # a long row of marks takes long to normalise
     name = unicodedata.normalize("NFC", text).strip(" ")
     is_allowed = 1 <= len(name) <= NAME_MAX and name.isprintable() and "/" not in name and name not in _DOTS
-    return name if is_allowed else None
+    return name if is_allowed and not holds_secret(name) else None
 
 
 def canonical_tag(text: str) -> tuple[str, str] | None:
@@ -40,7 +43,7 @@ def canonical_tag(text: str) -> tuple[str, str] | None:
         return None
     key, equals, value = (part.strip(" ") for part in unicodedata.normalize("NFC", text).partition("="))
     is_allowed = equals and all(1 <= len(part) <= NAME_MAX and part.isprintable() for part in (key, value))
-    return (key, value) if is_allowed and "," not in text else None
+    return (key, value) if is_allowed and "," not in text and not holds_secret(text) else None
 
 
 def canonical_user(text: str) -> str | None:
@@ -52,7 +55,8 @@ def canonical_user(text: str) -> str | None:
     if len(text) > 4 * USER_MAX:
         return None
     user = "".join(map(_small, text.strip()))
-    return user if 1 <= len(user) <= USER_MAX and user.isprintable() else None
+    is_allowed = 1 <= len(user) <= USER_MAX and user.isprintable()
+    return user if is_allowed and not holds_secret(user) and not holds_secret(text) else None
 
 
 def _small(letter: str) -> str:
@@ -63,10 +67,18 @@ def _small(letter: str) -> str:
 def reason(text: str) -> str | None:
     """Give a reason as one line; None: it says nothing, or has what no terminal should be told."""
     words = " ".join(text.split())
-    return words if 1 <= len(words) <= REASON_MAX and words.isprintable() else None
+    return words if 1 <= len(words) <= REASON_MAX and words.isprintable() and not holds_secret(words) else None
+
+
+def why_not(what: str, text: str, allowed: str) -> str:
+    """Say in one line why something may not be called so; what has a secret in it is not repeated."""
+    if holds_secret(text):
+        return f"the {what} {NO_SECRET}"
+    return f'{what} "{shown(text, 40)}" is not allowed; {allowed} are'
 
 
 def shown(text: str, longest: int = NAME_MAX) -> str:
-    """Give a text of which nothing is known as it may stand in a line: shortened, and escaped where it must be."""
+    """Give a text of which nothing is known as it may stand in a line: without secrets, shortened, and escaped."""
+    text = without_secrets(text)
     cut = text if len(text) <= longest else f"{text[:longest]}…"
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, unquote
@@ -17,18 +16,14 @@ from mitmproxy import http
 
 from lockpin_addons.identity import OWN_PREFIX, PROXY_HEADERS, Credentials, IdentityError, own_headers
 from lockpin_addons.route import Bound, plain_path, query_of
-from lockpin_core.keys import PREFIX
+from lockpin_core.secret_forms import PREFIX, holds_key, holds_token
 from lockpin_core.wire.signatures import is_presigned
 
 KEY_HEADER = "x-lockpin-key"
 # Where providers take a key. Sources: their references of authentication, read 2026-11.
 SLOTS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cf-aig-authorization")
 QUERY_SLOT = "key"
-_TURNS = 3  # how often a text may be percent-encoded and is still looked through
-_NORMALISED = 1024  # characters of a text in which look-alikes are looked for
-
-# A whole secret wherever it stands, and one in letters of another case, which anybody could turn back.
-_SECRET = re.compile(rf"{PREFIX}[0-9a-z]{{52}}|(?<![0-9A-Za-z])(?i:{PREFIX}[0-9a-z]{{52}})(?![0-9A-Za-z])")
+_KEY, _TOKEN = "a Lockpin key", "a token that stands for a Lockpin key"
 _SLOT = re.compile(r"(?:(?:bearer|token|key|apikey) +)?(?P<key>[^\s,;]+)", re.IGNORECASE)
 _HOW = "give it as the password of the proxy's URL (http://TASK:KEY@HOST:PORT) or as header X-Lockpin-Key"
 
@@ -55,11 +50,11 @@ def presented(
     """
     own = own_headers(headers)
     told = [one for one in said if one is not None]
-    _check_names(own, told, bound)
+    _check_names(told, bound, is_token)
     in_slots = list(_in_slots(headers, bound, is_token))
     secrets = {one.password for one in told if _is_ours(one.password, is_token)} | set(in_slots)
     secrets |= {own[KEY_HEADER]} if KEY_HEADER in own else set()
-    _check_elsewhere(headers, bound, is_token, [secret for secret in secrets if is_token(secret)])
+    _check_elsewhere(headers, bound, is_token)
     if len(secrets) > 1:
         raise IdentityError("the call presents two Lockpin keys that differ; one is allowed", "identity_conflict")
     return Presented(next(iter(secrets), None), in_slot=bool(in_slots))
@@ -68,19 +63,6 @@ def presented(
 def is_like_key(text: str) -> bool:
     """Say whether a text is meant as a key of ours, whether or not there is such a one."""
     return text.strip().lower().startswith(PREFIX)
-
-
-def holds_key(text: str) -> bool:
-    """Say whether a secret of ours stands in a text, also where it is percent-encoded."""
-    for _ in range(_TURNS):
-        if not text.isascii():
-            text = unicodedata.normalize("NFKC", text[:_NORMALISED]) + text[_NORMALISED:]
-        if PREFIX in text.lower() and _SECRET.search(text):
-            return True
-        if (plain := unquote(text)) == text:
-            return False
-        text = plain
-    return False
 
 
 def with_real_key(headers: http.Headers, bound: Bound, secret: str, real: str) -> Bound:
@@ -126,20 +108,20 @@ def _in_slots(headers: http.Headers, bound: Bound, is_token: IsToken) -> Iterato
     yield from keys
 
 
-def _check_names(own: Iterable[str], told: Iterable[Credentials], bound: Bound) -> None:
+def _check_names(told: Iterable[Credentials], bound: Bound, is_token: IsToken) -> None:
     """Refuse a key where a name belongs: names are kept."""
-    if any(holds_key(one.user) or (is_like_key(one.user) and not is_like_key(one.password)) for one in told):
-        raise IdentityError("the user name of the proxy's URL is a Lockpin key; write http://TASK:KEY@HOST:PORT")
-    if bound.base_task is not None and holds_key(bound.base_task):
-        raise IdentityError(f"a Lockpin key stands in the path, where the task's name belongs; {_HOW}")
+    for one in told:
+        what = _in(one.user, is_token)
+        if what is None and is_like_key(one.user) and not is_like_key(one.password):
+            what = _KEY
+        if what is not None:
+            raise IdentityError(f"the user name of the proxy's URL is {what}; write http://TASK:KEY@HOST:PORT")
+    if bound.base_task is not None and (what := _in(bound.base_task, is_token)) is not None:
+        raise IdentityError(f"{what} stands in the path, where the task's name belongs; {_HOW}")
 
 
-def _check_elsewhere(headers: http.Headers, bound: Bound, is_token: IsToken, tokens: Sequence[str]) -> None:
-    """Refuse a key, or one of these tokens, in any other place that is kept, or that the provider would see."""
-
-    def holds(text: str) -> bool:
-        return holds_key(text) or any(token in text for token in tokens)
-
+def _check_elsewhere(headers: http.Headers, bound: Bound, is_token: IsToken) -> None:
+    """Refuse a key, or a token that could stand for one, in any other place that is kept, or that the provider sees."""
     for name, value in headers.fields:
         lower = name.lower()
         if (
@@ -149,19 +131,29 @@ def _check_elsewhere(headers: http.Headers, bound: Bound, is_token: IsToken, tok
         ):
             continue
         text = value.decode("utf-8", "surrogateescape")
-        if holds(name.decode("latin-1")) or holds(text) or holds(_decoded(text)):
-            shown = "a header's name" if holds(name.decode("latin-1")) else f"header {_plain(lower)}"
+        in_name = _in(name.decode("latin-1"), is_token)
+        what = in_name or _in(text, is_token) or _in(_decoded(text), is_token)
+        if what is not None:
+            shown = "a header's name" if in_name else f"header {_plain(lower)}"
             is_own = lower.startswith(OWN_PREFIX)
-            raise _misplaced(shown if is_own else f"{shown}, which goes to {bound.host}")
-    if holds(plain_path(bound)):
-        raise _misplaced(f"the path, which goes to {bound.host}")
+            raise _misplaced(shown if is_own else f"{shown}, which goes to {bound.host}", what)
+    if (what := _in(plain_path(bound), is_token)) is not None:
+        raise _misplaced(f"the path, which goes to {bound.host}", what)
     others = [part for part in _parts(bound) if not (bound.by_base_url and _is_ours(_query_text(part), is_token))]
-    if any(map(holds, [*others, query_of(bound).partition("#")[2]])):
-        raise _misplaced(f"the query, which goes to {bound.host}")
+    for part in [*others, query_of(bound).partition("#")[2]]:
+        if (what := _in(part, is_token)) is not None:
+            raise _misplaced(f"the query, which goes to {bound.host}", what)
 
 
-def _misplaced(where: str) -> IdentityError:
-    return IdentityError(f"a Lockpin key stands in {where}; {_HOW}", "identity_conflict")
+def _in(text: str, is_token: IsToken) -> str | None:
+    """Name what stands in a text and must not: a key of ours, or a token, whatever else the call presents."""
+    if holds_key(text):
+        return _KEY
+    return _TOKEN if holds_token(text, is_token) else None
+
+
+def _misplaced(where: str, what: str = _KEY) -> IdentityError:
+    return IdentityError(f"{what} stands in {where}; {_HOW}", "identity_conflict")
 
 
 def _signed() -> IdentityError:

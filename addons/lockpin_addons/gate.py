@@ -16,7 +16,6 @@ from mitmproxy.proxy.mode_specs import RegularMode, UpstreamMode
 
 from lockpin_addons import guard, identity, uploads
 from lockpin_addons.callers import Callers, charged
-from lockpin_addons.credentials import holds_key
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.door import Door
 from lockpin_addons.notices import expiry_headers, held_headers, warning_headers
@@ -43,6 +42,7 @@ from lockpin_core.config import Config
 from lockpin_core.engine import Answered, Passed, is_free
 from lockpin_core.providers import Providers
 from lockpin_core.refusals import STRANGERS, refusal
+from lockpin_core.secret_forms import holds_secret
 from lockpin_core.settler import Admitted
 
 MAX_HEADERS_BYTES = 64 * 1024
@@ -293,8 +293,8 @@ class Gate:
         """In team mode find whose key the request has; give where it goes now. Raises IdentityError."""
         if trip.terms.config.mode == "solo":
             return bound
-        if holds_key(flow.request.method):
-            raise identity.IdentityError("a Lockpin key stands in the method's place", "identity_conflict")
+        if holds_secret(flow.request.method):
+            raise identity.IdentityError("a Lockpin key, or a token, stands in the method's place", "identity_conflict")
         said = (self.door.credentials(flow.client_conn), identity.proxy_credentials(flow.request.headers))
         found = await self.callers.find(flow.request.headers, bound, said, flow.client_conn)
         trip.caller, trip.bound, trip.real_key = found.caller, found.bound, found.real
@@ -351,7 +351,7 @@ class Gate:
             body=body,
             upgrade="upgrade" in headers,
             payers=payers or self._nobody(trip),
-            client="" if holds_key(product := identity.client_product(headers)) else product,
+            client="" if holds_secret(product := identity.client_product(headers)) else product,
         )
 
     def _prepare(

@@ -15,6 +15,7 @@ from mitmproxy import http
 from lockpin_core.call import Payers
 from lockpin_core.clients import client_of
 from lockpin_core.names import ALLOWED, TAG_ALLOWED, TAGS_MAX, canonical, canonical_tag
+from lockpin_core.secret_forms import NO_SECRET, holds_secret
 
 MACHINE = socket.gethostname()
 MAX_HEADER_BYTES = 8 * 1024
@@ -125,7 +126,7 @@ def _session(headers: Mapping[str, str]) -> str | None:
 def _name(raw: str, what: str) -> str:
     name = canonical(raw)
     if name is None:
-        raise IdentityError(f"{what} must be {ALLOWED}")
+        raise IdentityError(f"{what} {NO_SECRET if holds_secret(raw) else f'must be {ALLOWED}'}")
     return name
 
 
@@ -133,6 +134,8 @@ def _tags(raw: str | None) -> tuple[tuple[str, str], ...]:
     tags: dict[str, str] = {}
     for part in [] if raw is None else raw.split(","):
         tag = canonical_tag(part)
+        if tag is None and holds_secret(part):
+            raise IdentityError(f"header x-lockpin-tag {NO_SECRET}")
         if tag is None:
             raise IdentityError(f"header x-lockpin-tag must read k=v, k2=v2; {TAG_ALLOWED}")
         if tags.setdefault(*tag) != tag[1]:

@@ -24,8 +24,9 @@ from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInf
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import MOST, ZERO, Money
-from lockpin_core.names import ALLOWED, REASON_ALLOWED, USER_ALLOWED, canonical, canonical_user, shown
+from lockpin_core.names import ALLOWED, REASON_ALLOWED, USER_ALLOWED, canonical, canonical_user, shown, why_not
 from lockpin_core.names import reason as reason_of
+from lockpin_core.secret_forms import NO_SECRET, holds_secret
 from lockpin_core.windows import Window, kind_text, named
 
 
@@ -275,7 +276,7 @@ def canonical_task(name: str) -> str:
     """Give a task's name in its one form. Raises CommandError where no task may be called so."""
     found = canonical(name)
     if found is None:
-        raise CommandError(f'task name "{shown(name, 40)}" is not allowed; {ALLOWED} are')
+        raise CommandError(why_not("task name", name, ALLOWED))
     return found
 
 
@@ -283,7 +284,7 @@ def canonical_owner(user: str | None) -> str | None:
     """Give a user's id in its one form. Raises CommandError where nobody may be called so."""
     found = None if user is None else canonical_user(user)
     if user is not None and found is None:
-        raise CommandError(f'user "{shown(user, 40)}" is not allowed; {USER_ALLOWED} are')
+        raise CommandError(why_not("user", user, USER_ALLOWED))
     return found
 
 
@@ -291,7 +292,8 @@ def canonical_reason(text: str) -> str:
     """Give a reason as one line. Raises CommandError where it says nothing, or has what no terminal should be told."""
     found = reason_of(text)
     if found is None:
-        raise CommandError(f'reason "{shown(text, 40)}" of {len(text)} characters is not allowed; {REASON_ALLOWED} are')
+        words = f'reason "{shown(text, 40)}" of {len(text)} characters is not allowed; {REASON_ALLOWED} are'
+        raise CommandError(f"the reason {NO_SECRET}" if holds_secret(text) else words)
     return found
 
 

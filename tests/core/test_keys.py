@@ -86,7 +86,7 @@ def test_secret_in_the_place_of_a_name_is_refused_and_not_repeated(what, form):
         facts_of(**{"user": "ann"} | {what: [value] if what in ("groups", "tags") else value})
 
     assert secret[3:8] not in str(error.value)
-    assert str(error.value).endswith("has a key's secret in it; a name is allowed")
+    assert str(error.value).endswith("has a key's secret or a token in it; leave that out")
 
 
 @pytest.mark.parametrize(

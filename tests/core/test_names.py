@@ -1,6 +1,6 @@
 import pytest
 
-from lockpin_core.names import canonical, canonical_user, reason, shown
+from lockpin_core.names import canonical, canonical_tag, canonical_user, reason, shown, why_not
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,38 @@ def test_reason_is_one_line():
 def test_text_is_shown_shortened_and_without_what_a_terminal_would_obey():
     assert shown("\x1b[31mä\u202e\n") == "\\x1b[31mä\\u202e\\n"
     assert shown("abcdef", 3) == "abc…"
+
+
+KEY = "lp_" + "a1" * 26
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5AY29ycC5jb20ifQ.xhYxl3fGYGPZ2LXvJmPCTg"  # {"alg":"HS256"}, {"sub":"ann@corp.com"}
+
+
+@pytest.mark.parametrize("secret", [KEY, KEY.upper(), "lp%5F" + KEY[3:], f"x{KEY}x", JWT, f"x.{JWT}"])
+def test_nothing_that_is_kept_has_a_secret_in_it(secret):
+    for text in (secret, f"key {secret} leaked"):
+        assert canonical(text) is canonical_user(text) is reason(text) is None
+        assert canonical_tag(f"env={text}") is canonical_tag(f"{text}=ci") is None
+        assert why_not("task name", text, "some") == "the task name has a key's secret or a token in it; leave that out"
+        assert secret[3:30] not in shown(f"{text}, and more", 500)
+
+
+@pytest.mark.parametrize(
+    "name", ["lp_migration", "eyes.of.tiger", "v1.2.3", "a1b2.c3d4.e5f6", "k-7f3c9x2m1q", "lp_" + "a" * 51]
+)
+def test_a_name_that_only_begins_like_a_secret_is_one(name):
+    assert canonical(name) == canonical_user(name) == reason(name) == shown(name) == name
+
+
+def test_a_secret_is_taken_out_of_what_is_shown_and_the_rest_stays():
+    assert shown(f"http://task:{KEY}@host, {JWT}; \u00e9") == "http://task:…@host, …; \u00e9"
+    assert shown(f"a lp%5F{KEY[3:]}") == "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [("env=ci", ("env", "ci")), (" env = ci ", ("env", "ci")), ("a=b=c", ("a", "b=c")), ("b=x/y", ("b", "x/y")),
+     ("cafe\u0301=1", ("caf\u00e9", "1"))],
+)  # fmt: skip
+def test_a_tag_is_read_into_its_one_form(text, tag):
+    assert canonical_tag(text) == tag
+    assert canonical_tag("=".join(tag)) == tag

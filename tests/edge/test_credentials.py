@@ -7,10 +7,12 @@ import pytest
 from desks import PROVIDERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockpin_addons.credentials import Presented, holds_key, presented, with_real_key
+from lockpin_addons.credentials import Presented, presented, with_real_key
 from lockpin_addons.identity import Credentials, IdentityError, strip_own
 from lockpin_addons.route import Bound
 from mitmproxy import http
+
+from lockpin_core.secret_forms import holds_key
 
 KEY, OTHER = "lp_" + "a1" * 26, "lp_" + "b2" * 26
 REAL = "sk-real/+="
@@ -235,23 +237,14 @@ def test_a_path_without_our_key_stays_as_it_is(path):
     assert with_real_key(http.Headers([]), bound(path), KEY, REAL).path == path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "lp_",
-        "lp_" + "a" * 51,
-        "eyJhbGciOiJIUzI1NiJ9.e30." + "xlp-" * 12,
-        "help_" + "A!" * 40,
-        "%" * 500,
-        "é" * 5000,
-    ],
-)
+@pytest.mark.parametrize("text", ["", "lp_", "lp_" + "a" * 51, "help_" + "A!" * 40, "%" * 500, "é" * 5000])
 def test_what_only_looks_a_little_like_a_key_is_none(text):
     assert not holds_key(text)
 
 
 TOKEN, FOREIGN = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJhIn0.c2ln", "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJiIn0.c2ln"
+
+OTHER_TOKEN = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJjIn0.c2ln"
 
 
 def is_token(text):
@@ -292,6 +285,43 @@ def test_a_token_contradicts_and_leaves_as_little_as_a_key(fields, more):
 
     assert raised.value.code == "identity_conflict"
     assert TOKEN not in str(raised.value)
+
+
+TOKEN_ELSEWHERE = {
+    "cookie": ((("Cookie", f"a=1; t={TOKEN}"),), {}, "header cookie, which goes to api.anthropic.com"),
+    "tag": ((("X-Lockpin-Tag", f"t={TOKEN}"),), {}, "header x-lockpin-tag; "),
+    "task": ((("X-Lockpin-Task", TOKEN),), {}, "header x-lockpin-task; "),
+    "coded": ((("X-Lockpin-Task", TOKEN.replace(".", "%2E")),), {}, "header x-lockpin-task; "),
+    "basic": ((("Authorization", basic(f"ann:{TOKEN}")),), {}, "header authorization, which"),
+    "a header's name": (((f"x-{TOKEN}", "1"),), {}, "a header's name, which"),
+    "path": ((), {"path": f"/v1/{TOKEN}"}, "the path, which"),
+    "query": ((), {"path": f"/v1/x?token={TOKEN}"}, "the query, which"),
+    "fragment": ((), {"path": f"/v1/x?a#{TOKEN}"}, "the query, which"),
+}
+
+
+@pytest.mark.parametrize(("fields", "more", "place"), TOKEN_ELSEWHERE.values(), ids=TOKEN_ELSEWHERE)
+@pytest.mark.parametrize("secret", [KEY, TOKEN, OTHER_TOKEN], ids=["beside a key", "beside itself", "beside another"])
+@pytest.mark.parametrize("by_base_url", [True, False], ids=["base URL", "proxy"])
+def test_a_token_in_any_other_place_never_leaves_whatever_is_presented(fields, more, place, secret, by_base_url):
+    code, message = refused(
+        *fields, ("x-lockpin-key", secret), by_base_url=by_base_url, is_token=lambda text: text in (TOKEN, OTHER_TOKEN),
+        **more,
+    )  # fmt: skip
+
+    assert code == "identity_conflict"
+    assert message.startswith(f"a token that stands for a Lockpin key stands in {place}")
+    assert TOKEN not in message
+    assert find(*fields, ("x-lockpin-key", KEY), **more) == Presented(KEY)  # where nobody says that it is ours
+
+
+@pytest.mark.parametrize(
+    "more", [{"said": (Credentials(TOKEN, KEY),)}, {"task": TOKEN, "said": (Credentials("t", KEY),)}]
+)
+def test_a_token_where_the_tasks_name_belongs_is_refused(more):
+    code, message = refused(is_token=is_token, **more)
+
+    assert (code, TOKEN in message) == ("bad_request", False)
 
 
 def test_no_key_is_shown_by_what_was_presented():

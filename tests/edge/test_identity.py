@@ -70,6 +70,23 @@ def test_a_tag_is_the_same_however_its_letters_are_made():
     assert found.tags == (("caf\u00e9", "\u00e9"),)
 
 
+KEY = "lp_" + "a1" * 26
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5AY29ycC5jb20ifQ.xhYxl3fGYGPZ2LXvJmPCTg"  # {"alg":"HS256"}, {"sub":"ann@corp.com"}
+
+
+@pytest.mark.parametrize("secret", [KEY, JWT, KEY.replace("_", "%5F")], ids=["key", "token", "coded"])
+@pytest.mark.parametrize("place", ["header", "user", "path", "session"])
+def test_a_secret_is_no_name_also_where_nobody_needs_a_key(place, secret):
+    with pytest.raises(IdentityError, match="has a key's secret or a token in it; leave that out") as raised:
+        payers(**{place: secret})
+
+    assert secret[3:] not in str(raised.value)
+    for name in ("X-Lockpin-Project", "X-Lockpin-Tag"):
+        headers = http.Headers([(name.encode(), f"env={secret}".encode())])
+        with pytest.raises(IdentityError, match="has a key's secret or a token in it; leave that out"):
+            read_payers(headers, {}, proxy_user=None, path_task=None, default_task="d", from_session=False)
+
+
 def tags(*texts):
     headers = http.Headers([(b"X-Lockpin-Tag", ", ".join(texts).encode())])
     return read_payers(headers, {}, proxy_user=None, path_task=None, default_task="d", from_session=False).tags

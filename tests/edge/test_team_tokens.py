@@ -132,6 +132,29 @@ def test_a_key_beside_a_token_is_a_conflict_also_of_one_person(rig):
     assert (answer.status, answer.code) == (400, "identity_conflict")
 
 
+PLACES = {
+    "a tag": lambda made: [("X-Lockpin-Tag", f"t={made}")],
+    "a task": lambda made: [("X-Lockpin-Task", made)],
+    "a cookie": lambda made: [("Cookie", f"t={made}")],
+    "a provider's own header": lambda made: [("Authorization", f"Bearer {made}")],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_token_beside_a_key_is_neither_kept_nor_sent_on(rig, place):
+    key, made = rig.key("bob"), token(rig, jti=place)
+    before = len(rig.origin.calls())
+
+    answer, rows = rig.ask(
+        [*PLACES[place](made), ("x-lockpin-key", key.secret), ("x-api-key", "sk-own")], way="connect"
+    )
+
+    assert (answer.status, answer.code, rows) == (400, "identity_conflict", [])
+    assert made not in rig.reached() and len(rig.origin.calls()) == before
+    assert not any(made.encode() in path.read_bytes() for path in rig.proxy.ledger.parent.iterdir() if path.is_file())
+    assert made.encode() not in answer.body
+
+
 def test_a_provider_that_is_away_leaves_nobody_known(tmp_path):
     more = "oidc: {issuer: 'http://127.0.0.1:9', audience: lockpin}\n"
     with teams.team(tmp_path, more) as rig:
