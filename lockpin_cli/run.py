@@ -29,7 +29,7 @@ from lockpin_cli.up import proxy as proxy_start
 from lockpin_core.budgets import FILTERS, Standing
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
-from lockpin_core.errors import CommandError
+from lockpin_core.errors import CommandError, LedgerError
 from lockpin_core.ledger.place import refuse_empty
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.money import ZERO, Money
@@ -114,7 +114,10 @@ def _with_its_mode(config: Config) -> Config:
 
     Raises CommandError where one in solo mode would be started in the place of a team's, whose limits were gone then.
     """
-    found = as_it_runs(config)
+    try:
+        found = as_it_runs(config)
+    except LedgerError:
+        return config  # a proxy does not start on such a ledger either, and says why
     if found.mode != config.mode and not running(config.ledger):
         file = config.file or "no configuration file"
         raise CommandError(
