@@ -73,7 +73,7 @@ def new(
     was = _owner(loaded, name)
     print(plain(told(open_admin(loaded).task_new(name, limit=limit, window=kind, who=whoami(), user=owner))))
     if owner is not None and was not in (None, owner):
-        say(f"it was a task of {was}: what is spent stays, and the next calls of {was} are not counted on it")
+        say(f"it was a task of {was}: what {was} has spent and will spend on it is not counted any more")
     if owner is not None and loaded.mode == "solo":
         say("warning: in solo mode no call is a user's, so this budget counts none; in mode: team a key says who calls")
     warn_beside(loaded.ledger)

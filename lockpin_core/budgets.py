@@ -135,8 +135,17 @@ def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
 
 
 def account_id(budget: Budget, subject: str, span: WindowSpan) -> str:
-    """Name an account; the same budget, subject and window give the same name in every process."""
-    return f"{budget.name}\x1f{budget.scope}\x1f{subject}\x1f{key_of(budget.window, span)}"
+    """Name an account; the same budget, subject and window give the same name in every process.
+
+    Of a task's own budget each user whose task it is, or was, has an account; see `owner_of`.
+    """
+    whose = f"@{budget.users[0]}" if budget.own and budget.users else ""
+    return f"{budget.name}\x1f{budget.scope}\x1f{subject}\x1f{key_of(budget.window, span)}{whose}"
+
+
+def owner_of(account: str) -> str | None:
+    """Name the user that an account of a task's own budget is for; None: it is for callers without a user."""
+    return account.rpartition("\x1f")[2].partition("@")[2] or None
 
 
 def _left(standing: Standing) -> int:

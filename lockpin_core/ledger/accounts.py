@@ -154,7 +154,7 @@ def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
     """Give a task's own budget: what a command set, which enforces, else the default."""
     if terms is None:
         return default
-    users = () if terms.user is None else (terms.user,)
+    users = users_of(terms.user)
     if terms.limit_nano is None and terms.limit_tokens is None:
         return replace(default, users=users) if users else default
     return replace(
@@ -167,12 +167,19 @@ def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
     )
 
 
-def budget_in(budget: Budget, span: WindowSpan, period_ms: int, terms: TaskTerms | None) -> Budget:
-    """Give a budget with the limit in force for one of its accounts."""
+def users_of(owner: str | None) -> tuple[str, ...]:
+    """Give the filter of a task's own budget for the one whose task it is."""
+    return () if owner is None else (owner,)
+
+
+def budget_in(
+    budget: Budget, span: WindowSpan, period_ms: int, terms: TaskTerms | None, owner: str | None = None
+) -> Budget:  # fmt: skip
+    """Give a budget with the limit in force for one of its accounts; `owner`: see `owner_of`."""
     now = own_budget(budget, terms) if budget.own else budget
-    if _turns_as(now.window, span, period_ms):
+    if _turns_as(now.window, span, period_ms) and (not budget.own or now.users == users_of(owner)):
         return now
-    # The window was changed since: the account of the old one goes on counting, without a limit.
+    # The window, or whose task it is, was changed since: the account of before goes on counting, without a limit.
     return replace(now, limit=None, limit_tokens=None, enforce=False)
 
 

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lockpin_core.budgets import Budget, Standing, account_id
+from lockpin_core.budgets import Budget, Standing, account_id, owner_of
 from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import (
     Balance,
@@ -49,7 +49,7 @@ _WRITE = (
     "raised_tokens = ?, alerted = ?, counted_row = ?, reset_row = ? WHERE id = ?"
 )
 _IN_WINDOW = (
-    "SELECT subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
+    "SELECT id, subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
     "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ? "
     "AND (spent_nano <> 0 OR held_nano <> 0 OR spent_tokens <> 0 OR held_tokens <> 0) ORDER BY subject"
 )
@@ -69,6 +69,7 @@ class _Account:
     alerted: str = "[]"  # JSON list of what was told: see `alerts`
     counted_row: int = 0  # up to which row what is not listed on it was counted too, or found not to belong
     reset_row: int = 0  # from which row on it counts
+    owner: str | None = None  # see `owner_of`
     touched: set[int] = field(default_factory=set)  # steps that are to be written or deleted
     # The limits in force as they were last found, by what they follow from.
     found: tuple[Stored, TaskTerms | None, Budget] | None = None
@@ -280,8 +281,7 @@ class Balances:
         """List a budget's accounts with something spent or held in the window of an instant."""
         bounds = (FIRST, at, at, LAST, budget.window.period_ms)
         rows = self._connection.execute(_IN_WINDOW, (budget.name, budget.scope, *bounds)).fetchall()
-        spans = ((subject, _span(start, end)) for subject, start, end in rows)
-        return tuple(Seat(account_id(budget, subject, span), budget, subject, span) for subject, span in spans)
+        return tuple(Seat(account, budget, subject, _span(start, end)) for account, subject, start, end in rows)
 
     def peek(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
         """Read how accounts stand without opening any: nothing is written."""
@@ -352,7 +352,8 @@ class Balances:
             *numbers, period_ms, alerted, counted_row, reset_row = rest
             balance = Balance(*numbers)
             balance.period_ms = period_ms or 0
-            self._known[name] = _Account(budget, subject, _span(start, end), balance, alerted, counted_row, reset_row)
+            span, told = _span(start, end), (alerted, counted_row, reset_row, owner_of(name))
+            self._known[name] = _Account(budget, subject, span, balance, *told)
             if period_ms:
                 self._rolling.add(name)
                 steps = self._connection.execute(_READ_STEPS, (name,)).fetchall()
@@ -378,7 +379,8 @@ class Balances:
         found = account.found
         if found is None or found[0] is not stored or (found[2].own and found[1] is not terms):
             if stored.removed_at is None:
-                budget = budget_in(stored.budget, account.span, account.balance.period_ms, terms)
+                period_ms = account.balance.period_ms
+                budget = budget_in(stored.budget, account.span, period_ms, terms, account.owner)
             else:
                 budget = stored.without_limit()
             account.found = found = (stored, terms, budget)
@@ -392,7 +394,8 @@ class Balances:
         names = (seat.account, seat.budget.name, seat.budget.scope, seat.subject, *ends(seat.span))
         numbers = (balance.spent_nano, balance.held_nano, balance.spent_tokens, balance.held_tokens)
         self._connection.execute(_OPEN_ACCOUNT, (*names, balance.period_ms or None, row, *numbers))
-        account = _Account(seat.budget.name, seat.subject, seat.span, balance, counted_row=row)
+        owner = owner_of(seat.account)
+        account = _Account(seat.budget.name, seat.subject, seat.span, balance, counted_row=row, owner=owner)
         self._known[seat.account] = account
         if balance.period_ms:
             self._rolling.add(seat.account)

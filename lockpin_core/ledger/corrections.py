@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lockpin_core.budgets import SCOPES, subjects_in
+from lockpin_core.budgets import SCOPES, owner_of, subjects_in
 from lockpin_core.call import Charge, Share
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.accounts import users_of
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of, usage_columns
@@ -49,10 +50,6 @@ _DEFINED = (
     "AND id < ? AND json_extract(data, '$.name') = ? ORDER BY id DESC LIMIT 1"
 )
 _STORED = "SELECT definition FROM budgets WHERE name = ?"
-_OWNED = (
-    "SELECT json_extract(data, '$.user') FROM rows WHERE task = ? AND kind = 'event' AND code = 'task_new' "
-    "AND id < ? ORDER BY id DESC LIMIT 1"
-)
 _IS_OPEN = "SELECT 1 FROM open_holds WHERE call = ?"
 
 type Append = Callable[[str, dict[str, object]], bytes]
@@ -160,6 +157,5 @@ class Corrections:
         defined = defined or self._connection.execute(_STORED, (budget,)).fetchone()
         definition = budget_of(budget, json.loads(defined[0]))
         if definition.own:
-            owned = self._connection.execute(_OWNED, (subject, event[0])).fetchone()
-            definition = replace(definition, users=() if owned is None or owned[0] is None else (owned[0],))
+            definition = replace(definition, users=users_of(owner_of(account)))
         return is_of(definition, subject, *(booked.facts[name] for name in WHO_NAMES))

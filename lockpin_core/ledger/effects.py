@@ -13,7 +13,7 @@ from dataclasses import replace
 from lockpin_core.budgets import SCOPES, Budget, account_id, subjects_in
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
-from lockpin_core.ledger.accounts import TaskTerms, own_budget
+from lockpin_core.ledger.accounts import TaskTerms, own_budget, users_of
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
 from lockpin_core.ledger.key_states import CODES, KeyStates
@@ -100,7 +100,8 @@ class Effects:
         if account_id(budget, name.subject, span_at(budget.window, now)) == account.id:
             account.budget = budget
         else:
-            account.fault = f"it is on {shown(account.id)}, but the window in force is another"
+            what = "owner" if budget.own and budget.users != users_of(name.owner) else "window in force"
+            account.fault = f"it is on {shown(account.id)}, but the {what} is another"
 
     def _as_in_force(self, budget: Budget, subject: str) -> Budget:
         task = self.tasks.get(subject) if budget.own else None
@@ -252,8 +253,9 @@ class Effects:
         }
 
     def _budget_of(self, account: Tally) -> Budget:
-        """Give the budget of an account, in force or not; a task's own with the terms of its task."""
-        return self._as_in_force(self.definitions[account.name.budget].budget, account.name.subject)
+        """Give the budget of an account, in force or not; a task's own with the terms of its task, for its user."""
+        budget = self._as_in_force(self.definitions[account.name.budget].budget, account.name.subject)
+        return replace(budget, users=users_of(account.name.owner)) if budget.own else budget
 
     def _budget_raised(self, data: Content) -> None:
         account, by = self._account(data["account"]), data["by_nano"]

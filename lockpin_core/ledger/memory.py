@@ -279,8 +279,13 @@ class MemoryLedger(MemoryBooks):
                 theirs = (self._seat(b, subject) for b in budgets for subject in b.subjects(payers))
                 return list(self._standings(tuple(seat for seat in theirs if seat.budget.is_for(payers))))
             used = [(b, a.seat) for b in budgets for a in self._accounts.values() if a.seat.budget.name == b.name]
-            seats = tuple(self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
-            return [s for s in self._standings(seats) if s.spent or s.held or s.spent_tokens or s.held_tokens]
+            here = (self._seat(budget, seat.subject) for budget, seat in used if is_in(seat.span, self._now()))
+            seats = {seat.account: seat for seat in here}  # a task may have had others' accounts
+            return [
+                s
+                for s in self._standings(tuple(seats.values()))
+                if s.spent or s.held or s.spent_tokens or s.held_tokens
+            ]
 
     def key_list(self) -> list[KeyRecord]:
         """See Admin."""

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from lockpin_core.budgets import Budget, Standing, violations
+from lockpin_core.budgets import Budget, Standing, owner_of, violations
 from lockpin_core.call import Call, Charge, Payers, Void
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import LedgerError
@@ -391,7 +391,8 @@ class MemoryBooks:
     def _standing(self, account: _Account) -> Standing:
         seat = account.seat
         budget = self._default if seat.budget.own and self._default is not None else seat.budget
-        limits = budget_in(budget, seat.span, account.balance.period_ms, self._terms.get(seat.subject))
+        owner = owner_of(seat.account)
+        limits = budget_in(budget, seat.span, account.balance.period_ms, self._terms.get(seat.subject), owner)
         return standing_of(replace(seat, budget=limits), account.balance)
 
     def _rearm(self, seat: Seat) -> Standing:

@@ -20,11 +20,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lockpin_core.budgets import SCOPES, Budget, subjects_in
+from lockpin_core.budgets import SCOPES, Budget, owner_of, subjects_in
 from lockpin_core.clock import Clock, NewId, instant, micros
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.ledger import upstream
-from lockpin_core.ledger.accounts import own_budget
+from lockpin_core.ledger.accounts import own_budget, users_of
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import PAYER_NAMES, payers_of
@@ -250,9 +250,10 @@ class _Pruning:
                 continue
             budget = stored.budget
             now = own_budget(budget, self._books.terms(subject)) if budget.own else budget
-            is_there = (now.window.kind, now.scope) == ("lifetime", scope) and now.lists(subject)
+            its = replace(now, users=users_of(owner_of(account))) if budget.own else now
+            is_there = (now.window.kind, now.scope) == ("lifetime", scope) and now.lists(subject) and its == now
             if stored.removed_at is not None or not is_there:
-                yield account, _as_back(now, scope, subject), subject, counted_row
+                yield account, _as_back(its, scope, subject), subject, counted_row
 
     def _count(self, account: str, missed: Sequence[Row], counted_row: int, rows_to: int) -> None:
         amounts = [(row["usd"], row["tokens"]) for row in missed]

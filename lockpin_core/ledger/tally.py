@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lockpin_core.budgets import FILTERS, Budget
+from lockpin_core.budgets import FILTERS, Budget, owner_of
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import Balance, TaskTerms, budget_in, has_room
@@ -144,6 +144,7 @@ class Name:
     start: int | None
     end: int | None
     period_ms: int | None
+    owner: str | None = None  # see `owner_of`
 
     @classmethod
     def parse(cls, account: str) -> Name:
@@ -151,13 +152,15 @@ class Name:
         budget, rest = account.split(SEPARATOR, 1)
         scope, rest = rest.split(SEPARATOR, 1)
         subject, window = rest.rsplit(SEPARATOR, 1)
+        window, owner = window.partition("@")[0], owner_of(account)
         if window.startswith("~"):
-            return cls(budget, scope, subject, window, None, None, int(window[1:]))
+            return cls(budget, scope, subject, window, None, None, int(window[1:]), owner)
         if not window:
-            return cls(budget, scope, subject, window, None, None, None)
+            return cls(budget, scope, subject, window, None, None, None, owner)
         start, _, end = window.partition("/")
         begins = _instant(start)
-        return cls(budget, scope, subject, window, begins, _instant(end) if end else begins + _DAY_US, None)
+        ends = _instant(end) if end else begins + _DAY_US
+        return cls(budget, scope, subject, window, begins, ends, None, owner)
 
 
 def shown(account: str) -> str:
@@ -172,7 +175,8 @@ def shown(account: str) -> str:
         window = f" in the last {name.period_ms // _HOUR_MS}h"
     else:
         window = f" in the last {timedelta(milliseconds=name.period_ms)}"
-    return f'budget "{name.budget}" of {name.scope} "{name.subject}"{window}'
+    whose = "" if name.owner is None else f" of {name.owner}"
+    return f'budget "{name.budget}" of {name.scope} "{name.subject}"{whose}{window}'
 
 
 def amount(usd: int, tokens: int) -> str:
@@ -328,7 +332,9 @@ class Tally:
         span = (
             LIFETIME if name.start is None or name.end is None else WindowSpan(instant(name.start), instant(name.end))
         )
-        budget = None if defined.removed_at is not None else budget_in(defined.budget, span, name.period_ms or 0, terms)
+        budget = None
+        if defined.removed_at is None:
+            budget = budget_in(defined.budget, span, name.period_ms or 0, terms, name.owner)
         limit = None if budget is None or budget.limit is None else budget.limit.nano
         self.limits = (limit, None if budget is None else budget.limit_tokens)
 

@@ -137,8 +137,10 @@ def _usd(nano: int) -> str:
 def _account(account: str) -> str:
     """Name an account: its budget, its subject, and the start of its window where it has one."""
     budget, scope, subject, window = account.split("\x1f")
+    window, _, owner = window.partition("@")
     start = f", window from {window.partition('/')[0]}" if window and not window.startswith("~") else ""
-    return f"{budget} of {scope}:{subject}{start}"
+    whose = f" of {owner}" if owner else ""
+    return f"{budget} of {scope}:{subject}{whose}{start}"
 
 
 _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {

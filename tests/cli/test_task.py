@@ -191,8 +191,9 @@ def test_a_task_that_goes_over_to_another_user_says_so(lockpin, home):
     taken = lockpin("task", "new", "site", "--budget", "7", "--user", "ann")
 
     assert (first.stderr, again.stderr) == ("", "")
-    assert taken.stderr == (
-        "lockpin: it was a task of bob: what is spent stays, and the next calls of bob are not counted on it\n"
+    assert (
+        taken.stderr
+        == "lockpin: it was a task of bob: what bob has spent and will spend on it is not counted any more\n"
     )
 
 

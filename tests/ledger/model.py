@@ -84,10 +84,10 @@ class Model:
 
     def key(self, rule, subject):
         day = self.now // DAY if rule.window == "day" else None
-        return rule.name, subject, rule.window, rule.period, day
+        return rule.name, subject, rule.window, rule.period, day, rule.owner
 
     def belongs(self, entry, rule, key):
-        _, subject, _, _, day = key
+        _, subject, _, _, day, _ = key
         theirs = rule.subjects(entry.task, MACHINE, entry.who) if rule.applies("", entry.model, entry.who) else ()
         return subject in theirs and (day is None or entry.at // DAY == day)
 
@@ -252,7 +252,7 @@ class Model:
 
     def put_task(self, task, usd, window, period, user):
         before = self.tasks.get(task, Task())
-        self.tasks[task] = Task(before.usd if usd is None else usd, window, period, user=user)
+        self.tasks[task] = Task(before.usd if usd is None else usd, window, period, user=user or before.user)
         if usd is not None:
             self.raises.pop(self.key(self.own(task), task), None)
 

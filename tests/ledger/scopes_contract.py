@@ -386,16 +386,41 @@ class ScopesContract:
         assert ("task", "site") not in stands(desk, few, BOB, task="site")
         assert desk.admin.task_new("site", limit=None, window="day", who="x").user == "ann"
 
-    def test_a_task_goes_over_to_another_user_with_what_it_has_counted(self, desk):
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_a_task_that_goes_over_counts_its_new_users_calls_alone_and_all_of_them(self, desk, times):
         in_force = rules(machine("100"))
-        desk.admin.task_new("t", limit=money("5"), window="lifetime", who="x", user="ann")
-        hold(desk, "c1", "1", in_force, **ANN)
-        hold(desk, "c2", "1", in_force, **BOB)
-        settle(desk, "c1", "1")
-        settle(desk, "c2", "0.5")
-        desk.admin.task_new("t", limit=None, window="lifetime", who="x", user="bob")
-        assert stands(desk, in_force, BOB)["task", "t"] == ("1.5", "0")
+        for n in range(times):  # a repeated command leaves nobody's calls out
+            desk.admin.task_new("t", limit=money("5"), window="lifetime", who="x", user="ann")
+            for who, by, usd in ((ANN, "ann", "1"), (BOB, "bob", "0.5"), (NOBODY, "-", "0.25")):
+                hold(desk, f"{by}{n}", "1", in_force, **who)
+                settle(desk, f"{by}{n}", usd)
+        hold(desk, "open", "2", in_force, **ANN)
+
+        made = desk.admin.task_new("t", limit=None, window="lifetime", who="x", user="bob")
+
+        assert (made.user, made.spent, made.held) == ("bob", money(("0.5", "1")[times - 1]), money("0"))
+        assert stands(desk, in_force, BOB)["task", "t"] == (made.spent.exact(), "0")
         assert ("task", "t") not in stands(desk, in_force, ANN)
+        assert isinstance(hold(desk, "much", ("4.51", "4.01")[times - 1], in_force, **BOB), Short)
+        assert isinstance(hold(desk, "fits", ("4.5", "4")[times - 1], in_force, **BOB), Held)
+        settle(desk, "open", "1.75")
+        desk.admin.correct("ann0", money("2"), reason="billed more", who="x")
+        made = desk.admin.task_new("t", limit=None, window="lifetime", who="x", user="ann")
+        assert (made.spent, made.held) == (money(("3.75", "4.75")[times - 1]), money("0"))
+
+    def test_a_task_of_callers_without_a_user_goes_over_to_one_with_that_users_calls_alone(self, desk):
+        in_force = rules(machine("100"))
+        hold(desk, "c1", "2", in_force)
+        hold(desk, "c2", "1", in_force, **ANN)
+        desk.admin.task_new("t", limit=money("5"), window="lifetime", who="x")
+        hold(desk, "c3", "1", in_force, **ANN)
+        settle(desk, "c3", "0.75")
+
+        made = desk.admin.task_new("t", limit=None, window="lifetime", who="x", user="ann")
+
+        assert (made.spent, made.held) == (money("0.75"), money("1"))
+        assert isinstance(hold(desk, "c4", "3.26", in_force, **ANN), Short)
+        assert isinstance(hold(desk, "c5", "3.25", in_force, **ANN), Held)
 
     @pytest.mark.parametrize("user", ["", " ", "a\x00", "x" * 257])
     def test_a_task_of_nobody_is_refused(self, desk, user):

@@ -96,6 +96,35 @@ def test_a_call_that_was_taken_off_one_of_its_accounts_is_found(desk, account):
     assert "which counts it" in wrong.words
 
 
+@pytest.mark.parametrize("whose", ["", "@bob"])
+def test_a_call_on_the_account_of_somebody_else_whose_the_task_was_is_found(desk, whose):
+    for user in ("bob", "ann"):
+        desk.admin.task_new("site", limit=money("9"), window="lifetime", who="x", user=user)
+        hold(desk, f"c {user}", "2", RULES, **{"ann": ANN, "bob": BOB}[user], task="site")
+        settle(desk, f"c {user}", "1")
+    desk.admin.task_new("site", limit=money("9"), window="lifetime", who="x", user="bob")
+    desk.ledger.stop()
+    assert verify(desk.path).wrong is None
+    forge(desk.path, f"UPDATE rows SET accounts = replace(accounts, '@ann', '{whose}') WHERE call = 'c ann'")
+    assert "the owner is another" in verify(desk.path).wrong.words
+
+
+def test_a_user_gets_a_task_back_with_what_was_spent_on_it_though_its_rows_were_taken_out(desk):
+    for user in ("ann", "bob"):
+        desk.admin.task_new("site", limit=money("9"), window="lifetime", who="x", user=user)
+        hold(desk, f"c {user}", "2", RULES, **ANN, task="site")
+        settle(desk, f"c {user}", "1.5")
+    desk.clock.pass_by(days=100)
+    hold(desk, "c9", "0", RULES, **BOB)
+
+    taken = prune(desk.path, plan(desk.path, desk.clock()), clock=desk.clock, new_id=desk.new_id, who="ada")
+    back = desk.admin.task_new("site", limit=None, window="lifetime", who="x", user="ann")
+
+    assert taken > 0
+    assert (back.spent, back.held) == (money("3"), money("0"))
+    assert verify(desk.path).wrong is None
+
+
 @pytest.mark.parametrize("spent", ["0", "4000000001", "9000000000"])
 def test_what_a_later_account_begins_with_is_compared(desk, spent):
     fill(desk)

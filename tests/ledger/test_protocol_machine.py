@@ -311,7 +311,7 @@ class LedgerMachine(RuleBasedStateMachine):
         usd, (kind, period) = data.draw(st.tuples(st.none() | LIMITS, WINDOWS), "terms")
         words = f"rolling:{period // 1000}" if period else kind
         limit = None if usd is None else Money(usd)
-        user = OWNERS.get(task)
+        user = data.draw(OWNERS, "owner")
         self.desk.admin.task_new(task, limit=limit, window=words, who="ann", user=user)
         self.model.put_task(task, usd, kind, period, user)
 
