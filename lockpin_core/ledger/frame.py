@@ -164,6 +164,11 @@ class Frame:
         """Keep by which mode the last proxy here was configured, for commands that are given elsewhere."""
         self.connection.execute("REPLACE INTO meta VALUES ('mode', ?)", (mode,))
 
+    def mode(self) -> str | None:
+        """Give that mode; None: none has begun here yet."""
+        found = self.connection.execute("SELECT value FROM meta WHERE name = 'mode'").fetchone()
+        return None if found is None else str(found[0])
+
     def last_row(self) -> int:
         """Give the number of the last row."""
         return self.balances.past.last_row()

@@ -207,6 +207,10 @@ def _define(books: Books, rules: Rules, origin: str, mode: str, liveness: Livene
     words = books.conflict(rules, origin, running)
     if words is not None:
         raise LedgerError(f"another proxy on this ledger has other budgets: {words}; stop it, or give both the same")
+    theirs = books.mode()
+    if running and theirs not in (None, mode):
+        way = f"stop it, or start with mode: {theirs}"
+        raise LedgerError(f"another proxy on this ledger runs in mode {theirs}, and this one would in {mode}; {way}")
     books.define(rules, origin)
     books.note_mode(mode)
 

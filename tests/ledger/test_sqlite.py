@@ -388,6 +388,19 @@ def test_a_configurations_changes_say_which_it_is(desk):
     assert verify(desk.path).wrong is None
 
 
+def test_a_proxy_of_another_mode_is_turned_away_while_one_runs(desk):
+    budgets = rules(machine("1"))
+    desk.ledger.define(budgets, "team.yaml", "team").result(WAIT_S)
+    other = desk.open()
+
+    with pytest.raises(LedgerError, match="runs in mode team, and this one would in solo; stop it, or start with"):
+        other.define(budgets, "solo.yaml", "solo").result(WAIT_S)
+    other.define(budgets, "team-2.yaml", "team").result(WAIT_S)
+    other.stop()
+
+    desk.ledger.define(budgets, "solo.yaml", "solo").result(WAIT_S)  # nobody else runs
+
+
 def test_a_changed_definition_is_an_event_and_re_arms(desk):
     hold(desk, "c1", "0.9")
     assert settle(desk, "c1", "0.9").crossed == (("daily", "m", "0.8"),)
