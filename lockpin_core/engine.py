@@ -48,6 +48,7 @@ from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered, Route
 from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
+from lockpin_core.secret_forms import without_secrets
 from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.sizing.bound import UNSEEN_CHAIN
 from lockpin_core.usage import Unit
@@ -434,6 +435,7 @@ def shown_path(path: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Give a client's text as it may stand in a line, a row and a quoted name: printable ASCII, not long."""
-    plain = "".join("?" if char < " " or char in '"\\\x7f' else char for char in text[:SHOWN_MAX])
+    """Give a client's text as it may stand in a line, a row and a quoted name: no secret, printable ASCII, not long."""
+    text = without_secrets(text, "...")[:SHOWN_MAX]
+    plain = "".join("?" if char < " " or char in '"\\\x7f' else char for char in text)
     return plain.encode("ascii", "backslashreplace").decode()

@@ -39,10 +39,10 @@ def holds_secret(text: str) -> bool:
     return holds_key(text) or holds_token(text, _is_signed)
 
 
-def without_secrets(text: str) -> str:
-    """Put an ellipsis for each secret in a text."""
-    plain = _RUN.sub(lambda run: "…" if any(map(_is_signed, _tokens(run[0]))) else run[0], _KEY.sub("…", text))
-    return "…" if holds_secret(plain) else plain
+def without_secrets(text: str, mark: str = "…") -> str:
+    """Put a mark, an ellipsis, for each secret in a text."""
+    plain = _RUN.sub(lambda run: mark if any(map(_is_signed, _tokens(run[0]))) else run[0], _KEY.sub(mark, text))
+    return mark if holds_secret(plain) else plain
 
 
 def _readings(text: str) -> Iterator[str]:

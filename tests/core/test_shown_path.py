@@ -41,3 +41,14 @@ def test_a_refused_call_keeps_no_key_of_its_path(path: str):
     assert SECRET not in decision.reply.body.decode()
     assert json.loads(decision.reply.body)["lockpin"]["code"] == "uncapped_call"
     assert SECRET not in repr(desk.ledger.rows)
+
+
+@pytest.mark.parametrize("secret", [KEY, f"lp%5F{KEY[3:]}"])
+def test_a_refused_call_keeps_no_key_in_the_place_of_its_model(secret: str):
+    desk = Desk(config("1"))
+    decision = desk.ask({"model": secret, "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]})
+
+    assert isinstance(decision, Answered)
+    told = json.loads(decision.reply.body)
+    assert (told["lockpin"]["code"], told["lockpin"]["receipt"]["model"]) == ("unknown_model", "...")
+    assert secret[5:] not in decision.reply.body.decode() + repr(desk.ledger.rows)
