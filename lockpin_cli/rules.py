@@ -19,6 +19,7 @@ from lockpin_core.config_include import read_policy
 from lockpin_core.config_yaml import Where, read
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import TaskTerms
+from lockpin_core.ledger.admin import refuse_uncounted
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.names import canonical_user
@@ -156,7 +157,5 @@ def _subject(budget: Budget, key: tuple[str, str] | None) -> str:
     if key is None or key[0] != budget.scope:
         words = f'budget "{budget.name}" has an account for each {budget.scope}; {budget.scope}:… is allowed'
         raise typer.BadParameter(words, param_hint="--key")
-    if not budget.lists(key[1]) or (budget.scope == "key" and budget.keys and key[1] not in budget.keys):
-        listed = ", ".join({"group": budget.groups, "key": budget.keys}.get(budget.scope, budget.tags))
-        raise CommandError(f'budget "{budget.name}" has no account for {budget.scope} "{key[1]}", only for {listed}')
+    refuse_uncounted(budget, key[1])
     return key[1]

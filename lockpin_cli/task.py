@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -117,17 +118,21 @@ def list_tasks(
 
 @app.command()
 def close(context: typer.Context, name: NameArgument, config: ConfigOption = None, ledger: LedgerOption = None) -> None:
-    """Close a task: its next calls are refused.
+    """Close a task: its next calls are refused, of a user's task those of its user.
 
     Example: lockpin task close fix-login
     """
     name = task_name(name, "NAME")
-    loaded = load_config(context, config)
+    loaded = as_it_runs(load_config(context, config))
     admin = open_admin(loaded)
     before = [task for task in _tasks(loaded) if task.name == name and task.closed]
     closed = before[0] if before else admin.task_close(name, who=whoami())
     state = "was closed already" if before else "is closed"
-    print(plain(f'task "{closed.name}" {state}: spent {said(closed.spent)}, held {said(closed.held)}'))
+    whose = "" if closed.user is None else f" for {closed.user}"
+    print(plain(f'task "{closed.name}" {state}{whose}: spent {said(closed.spent)}, held {said(closed.held)}'))
+    if closed.user is None and loaded.mode == "team":
+        way = f"`lockpin task new {shlex.quote(name)} --budget USD --user ID` makes it somebody's"
+        say(f"warning: it is nobody's, so in team mode no call is refused by that; {way}")
 
 
 def _tasks(config: Config) -> Sequence[TaskInfo]:

@@ -60,6 +60,11 @@ class Budget:
             return subject in self.groups
         return self.scope != "tag" or not self.tags or subject in self.tags
 
+    def only(self) -> tuple[str, ...]:
+        """Name the subjects that can have calls which it counts; empty: whoever calls."""
+        filters = {"group": self.groups, "tag": self.tags, "user": self.users, "ring": self.rings}
+        return (filters | {"project": self.projects, "key": self.keys}).get(self.scope, ())
+
     def is_for(self, payers: Payers) -> bool:
         """Say whether some of their calls are charged here."""
         return self._names(payers) and bool(self.subjects(payers))

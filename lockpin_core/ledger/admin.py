@@ -118,7 +118,7 @@ class SqliteAdmin:
         if by.nano <= 0:
             raise CommandError(f'"{by.exact()}" is no raise; a positive amount is allowed')
         with self._transaction() as books:
-            seat = self._seat(books, self._as_in_force(books, budget), subject)
+            seat = self._counted_seat(books, budget, subject)
             if seat.budget.limit is None:
                 raise CommandError(_not_raised(books, seat))
             refuse_too_much(seat.budget.limit + books.balances.raised(seat) + by, by)
@@ -132,7 +132,7 @@ class SqliteAdmin:
     def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
         """See Admin."""
         with self._transaction() as books:
-            seat = self._seat(books, self._as_in_force(books, budget), subject)
+            seat = self._counted_seat(books, budget, subject)
             raised = books.balances.raised(seat)
             if not raised.nano:
                 raise CommandError(f'the limit of budget "{budget.name}" of "{subject}" was not raised')
@@ -144,7 +144,7 @@ class SqliteAdmin:
     def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
         """See Admin."""
         with self._transaction() as books:
-            seat = self._seat(books, self._as_in_force(books, budget), subject)
+            seat = self._counted_seat(books, budget, subject)
             before, after = books.balances.reset(seat)
             data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
             data |= {"spent_nano": before.spent.nano, "spent_tokens": before.spent_tokens}
@@ -217,6 +217,12 @@ class SqliteAdmin:
                 f'budget "{budget.name}" is not in force any more; `lockpin budget status` lists those that are'
             )
         return stored.budget
+
+    def _counted_seat(self, books: Books, budget: Budget, subject: str) -> Seat:
+        """Find an account of a budget as it is in force. Raises CommandError where it does not count the subject."""
+        now = self._as_in_force(books, budget)
+        refuse_uncounted(now, subject)
+        return self._seat(books, now, subject)
 
     @staticmethod
     def _seat(books: Books, budget: Budget, subject: str) -> Seat:
@@ -301,6 +307,14 @@ def refuse_too_much(total: Money | None, named: Money | None) -> None:
     """Raise CommandError where a limit or a cost would be above the most; `named` is what was asked for."""
     if total is not None and named is not None and total > MOST:
         raise CommandError(f'"{named.exact()}" is too much; limits and costs up to ${MOST.exact()} are allowed')
+
+
+def refuse_uncounted(budget: Budget, subject: str) -> None:
+    """Raise CommandError where a budget names others than this subject of its scope."""
+    only = budget.only()
+    if not budget.lists(subject) or (only and subject not in only):
+        others = ", ".join(only)
+        raise CommandError(f'budget "{budget.name}" has no account for {budget.scope} "{subject}", only for {others}')
 
 
 def _check_terms(limit: Money | None, window: str) -> None:

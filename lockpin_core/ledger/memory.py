@@ -11,11 +11,14 @@ from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyFacts, KeyRecord
-from lockpin_core.ledger.accounts import (
-    TaskTerms,
-    is_in,
+from lockpin_core.ledger.accounts import Seat, TaskTerms, is_in
+from lockpin_core.ledger.admin import (
+    canonical_owner,
+    canonical_reason,
+    canonical_task,
+    refuse_too_much,
+    refuse_uncounted,
 )
-from lockpin_core.ledger.admin import canonical_owner, canonical_reason, canonical_task, refuse_too_much
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -215,12 +218,17 @@ class MemoryLedger(MemoryBooks):
             self._event("budget_removed", None)
             return before.shown()
 
+    def _counted_seat(self, budget: Budget, subject: str) -> Seat:
+        now = self._as_in_force(budget)
+        refuse_uncounted(now, subject)
+        return self._seat(now, subject)
+
     def raise_budget(self, budget: Budget, subject: str, by: Money, *, who: str) -> Standing:
         """See Admin."""
         with self._lock:
             if by.nano <= 0:
                 raise CommandError(f'"{by.exact()}" is no raise')
-            seat = self._seat(self._as_in_force(budget), subject)
+            seat = self._counted_seat(budget, subject)
             if seat.budget.limit is None:
                 raise CommandError(f'"{by.exact()}" cannot be added to the limit of budget "{budget.name}"')
             self._standings((seat,))
@@ -233,7 +241,7 @@ class MemoryLedger(MemoryBooks):
     def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
         """See Admin."""
         with self._lock:
-            seat = self._seat(self._as_in_force(budget), subject)
+            seat = self._counted_seat(budget, subject)
             self._standings((seat,))
             balance = self._accounts[seat.account].balance
             if not balance.raised_nano:
@@ -245,7 +253,7 @@ class MemoryLedger(MemoryBooks):
     def reset_budget(self, budget: Budget, subject: str, *, who: str) -> tuple[Standing, Standing]:
         """See Admin."""
         with self._lock:
-            seat = self._seat(self._as_in_force(budget), subject)
+            seat = self._counted_seat(budget, subject)
             (before,) = self._standings((seat,))
             account = self._accounts[seat.account]
             account.balance.forget_spend()

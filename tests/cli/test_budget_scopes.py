@@ -109,6 +109,23 @@ def test_an_account_that_nobody_can_have_is_refused(lockpin, books):
     assert "user:… is allowed" in scope.stderr
 
 
+@pytest.mark.parametrize("words", [("raise", "--by", "1"), ("raise", "--undo"), ("reset",)])
+@pytest.mark.parametrize(
+    ("scope", "flag", "listed", "key"),
+    [
+        ("user", "--users", "bob@corp.com", "user:ann@corp.com"), ("ring", "--rings", "r2", "ring:r1"),
+        ("tag", "--tags", "env=prod", "tag:env=ci"), ("project", "--projects", "shop", "project:site"),
+    ],
+)  # fmt: skip
+def test_one_whom_a_budget_does_not_count_is_refused(lockpin, books, words, scope, flag, listed, key):
+    lockpin("budget", "set", "few", "--scope", scope, flag, listed, "--window", "week", "--limit-usd", "5")
+    verb, *more = words
+    done = lockpin("budget", verb, "few", "--key", key, *more)
+    subject = key.partition(":")[2]
+    said = f'lockpin: budget "few" has no account for {scope} "{subject}", only for {listed}\n'
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_somebody_who_has_a_key_and_never_called_may_be_raised(lockpin, books):
     lockpin("budget", "set", "each", "--scope", "user", "--window", "day", "--limit-usd", "4")
     assert lockpin("key", "create", "--user", "Eve@Corp.com").returncode == 0

@@ -123,6 +123,22 @@ def test_a_task_may_be_a_users(lockpin, ledger):
     assert 'task "site" of ann@corp.com has a budget of $5.00' in lockpin("ledger", "events").stdout
 
 
+def test_a_close_says_whose_calls_it_stops_in_team_mode(lockpin, home, ledger):
+    home.config("mode: team\n")
+    lockpin("task", "new", "site", "--budget", "5", "--user", "ann@corp.com")
+    spent = "spent $0.00, held $0.00"
+
+    anns, again, nobodys = (lockpin("task", "close", name) for name in ("site", "site", "doc"))
+
+    assert (anns.stdout, anns.stderr) == (f'task "site" is closed for ann@corp.com: {spent}\n', "")
+    assert again.stdout == f'task "site" was closed already for ann@corp.com: {spent}\n'
+    assert nobodys.stdout.startswith('task "doc" is closed: spent ')
+    assert nobodys.stderr == (
+        "lockpin: warning: it is nobody's, so in team mode no call is refused by that; "
+        "`lockpin task new doc --budget USD --user ID` makes it somebody's\n"
+    )
+
+
 def test_a_user_whom_nobody_can_be_is_refused(lockpin, ledger):
     done = lockpin("task", "new", "site", "--budget", "5", "--user", "a\x07")
     assert done.returncode == 2

@@ -348,6 +348,31 @@ class ScopesContract:
             ("limit", "ml"), ("limit", "ops"), ("mine", "ann"), ("all", "org"),
         ]  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("scope", "filters", "subject"),
+        [
+            ("group", {"groups": ("ops",)}, "ml"), ("tag", {"tags": ("zone=eu",)}, "env=ci"),
+            ("user", {"users": ("bob",)}, "ann"), ("ring", {"rings": ("r2",)}, "r1"),
+            ("project", {"projects": ("shop",)}, "site"), ("key", {"keys": ("k2",)}, "k1"),
+        ],
+    )  # fmt: skip
+    def test_a_subject_that_a_budget_does_not_count_has_no_account_to_change(self, desk, scope, filters, subject):
+        budget = scoped(scope, name="few", window=d.LIFETIME, **filters)
+        desk.admin.budget_set(budget, who="x")
+        hold(desk, "c1", "1", rules(machine("100")), **ANN)
+        settle(desk, "c1", "1")
+        change = desk.admin
+        for asked in (
+            lambda: change.raise_budget(budget, subject, money("1"), who="x"),
+            lambda: change.undo_raises(budget, subject, who="x"),
+            lambda: change.reset_budget(budget, subject, who="x"),
+        ):
+            with pytest.raises(CommandError, match=f'no account for {scope} "{subject}", only for '):
+                asked()
+        found = desk.admin.correct("c1", money("2"), reason="billed more", who="x")
+        assert [s.subject for s in found.standings if s.subject == subject] == []
+        assert ("few", subject) not in stands(desk, rules(machine("100")), ANN)
+
     def test_a_task_that_nobody_made_has_no_budget_of_its_own_for_a_user(self, desk):
         own = Budget("task", "task", d.LIFETIME, money("0.5"), enforce=True, own=True)
         assert isinstance(hold(desk, "c1", "0.6", rules(own=own), **ANN), Held)
