@@ -25,6 +25,7 @@ from lockpin_core.clock import utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.keys import KeyRecord, digest_of, is_secret
 from lockpin_core.ledger.answers import answer_of
+from lockpin_core.oidc import is_token
 
 type Book = Callable[[bytes], Future[KeyRecord | None]]  # by the digest of a secret
 type RealKeys = Callable[[str], Awaitable[str]]  # a provider's own key, by its name; raises IdentityError
@@ -127,6 +128,9 @@ async def record_of(secret: str | None, book: Book) -> KeyRecord:
     """Find the record of a key's secret. Raises IdentityError where there is none, or it is good no more."""
     if secret is None:
         raise IdentityError(f"a call to a provider needs a Lockpin key here; {_WAYS}", "key_required")
+    if is_token(secret):
+        words = "this token is no Lockpin key, and no token of an issuer and an audience that are taken here"
+        raise IdentityError(words, "key_unknown")
     if not is_secret(secret):
         words = "this is no whole Lockpin key: that is lp_ and 52 letters and figures; a key's id (k-…) is none"
         raise IdentityError(words, "key_unknown")

@@ -95,8 +95,13 @@ WRONG = {
     "without a user": ({"email": None}, 401, "key_unknown", "its claim email names no user"),
     "not verified": ({"email_verified": False}, 401, "key_unknown", "its email was not verified"),
     "a ring that is no name": ({"ring": ["r1"]}, 401, "key_unknown", "its claim ring is no name that is allowed"),
-    "another audience": ({"aud": "other"}, 401, "key_unknown", "this Lockpin key is not known here"),
-    "another issuer": ({"iss": "https://evil.example"}, 401, "key_unknown", "this Lockpin key is not known here"),
+    "another audience": ({"aud": "other"}, 401, "key_unknown", "no token of an issuer and an audience that are taken"),
+    "another issuer": (
+        {"iss": "https://evil.example"},
+        401,
+        "key_unknown",
+        "no token of an issuer and an audience that are taken",
+    ),
 }
 
 

@@ -149,7 +149,7 @@ def test_budgets_gone_from_the_configuration_are_out_of_force_and_events(desk):
     desk.ledger.define(rules(machine("1"), machine("2", name="more")), "one.yaml").result(WAIT_S)
     desk.ledger.define(ONE, "one.yaml").result(WAIT_S)
     (event,) = desk.query("SELECT data FROM rows WHERE code = 'budget_removed'")
-    assert json.loads(event["data"]) == {"name": "more", "loosens": True}
+    assert json.loads(event["data"]) == {"name": "more", "loosens": True, "origin": "one.yaml"}
     assert [s.budget.name for s in hold(desk, "c1", "0.1").standings] == ["task", "daily"]
 
 
