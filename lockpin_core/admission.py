@@ -25,6 +25,7 @@ from lockpin_core.money import ZERO, Money
 from lockpin_core.owners import account_of
 from lockpin_core.prices import Model, PriceTable, known_rates, max_output_fitting, quote, regions_unsaid
 from lockpin_core.providers import Provider
+from lockpin_core.secret_forms import holds_secret
 from lockpin_core.settlement import Tariff
 from lockpin_core.sizing.bound import (
     ceiling,
@@ -369,7 +370,7 @@ def _together(base: Priced, other: Priced) -> Money:
 
 def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> Model:
     found = prices.find(provider.name, name, at)
-    if found is None:
+    if found is None or holds_secret(name):  # a glob of prices takes any name, and rows keep it
         raise Refused("unknown_model", "", model=name)
     return found
 

@@ -6,6 +6,7 @@ import pytest
 from desks import Desk, config
 
 from lockpin_core.engine import Answered, shown_path
+from lockpin_core.settler import Admitted
 
 SECRET = "sk-proj-Zq81mT0nSecretSecret"
 KEY = "lp_" + "a1" * 26
@@ -52,3 +53,16 @@ def test_a_refused_call_keeps_no_key_in_the_place_of_its_model(secret: str):
     told = json.loads(decision.reply.body)
     assert (told["lockpin"]["code"], told["lockpin"]["receipt"]["model"]) == ("unknown_model", "...")
     assert secret[5:] not in decision.reply.body.decode() + repr(desk.ledger.rows)
+
+
+@pytest.mark.parametrize("secret", [KEY, f"local/{KEY}"])
+def test_a_price_for_any_name_lets_no_key_be_one(secret: str):
+    desk = Desk(config("1", pricing={"*": {"free": "true"}}))
+    told = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
+    assert isinstance(desk.ask(told | {"model": "local/plain"}), Admitted)
+
+    decision = desk.ask(told | {"model": secret})
+
+    assert isinstance(decision, Answered)
+    assert json.loads(decision.reply.body)["lockpin"]["code"] == "unknown_model"
+    assert KEY not in decision.reply.body.decode() + repr(desk.ledger.rows)
