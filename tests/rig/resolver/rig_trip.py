@@ -13,5 +13,7 @@ def at(point: str) -> None:
         return
     named, _, kind = Path(file).read_text().partition(" ")
     if named == point:
-        Path(file + ".hit").write_text(point)
+        made = Path(file + ".made")
+        made.write_text(point)
+        made.replace(file + ".hit")  # at once: who sees it reads all of it
         raise KINDS[kind]("tripped")
