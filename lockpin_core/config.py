@@ -19,6 +19,8 @@ from lockpin_core.config_budgets import daily_budget, own_budget, read_budgets
 from lockpin_core.config_files import content
 from lockpin_core.config_include import read_policies
 from lockpin_core.config_keys import read_keys
+from lockpin_core.config_near_cap import SECTIONS as NEAR_CAP
+from lockpin_core.config_near_cap import NearCap, read_near_cap
 from lockpin_core.config_oidc import read_oidc
 from lockpin_core.config_pricing import read_pricing
 from lockpin_core.config_values import (
@@ -34,7 +36,6 @@ from lockpin_core.config_values import (
     not_built,
     one_of,
     optional,
-    ratio,
     ratios,
     section,
     text,
@@ -55,13 +56,8 @@ _HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _SECTIONS = {
     "task": ("default", "budget_usd", "alert_at", "from_session"),
     "fit": ("output", "output_max", "floor"),
-    "degrade": ("at", "output_floor", "trim", "cache_5m"),
-    "landing": ("calls", "max_output_tokens"),
     "queue": ("wait",),
-    "approvals": ("wait",),
-    "breaker": ("usd", "window", "cooldown", "by"),
-    "loop": ("repeats", "action"),
-    "retry": ("attempts", "base", "max", "after_max"),
+    **NEAR_CAP,
     "hold_for": ("background", "batch"),
 }
 _SCALARS = (
@@ -71,11 +67,7 @@ _SCALARS = (
 _LISTS = ("budgets", "allow_uncapped", "allow_hosts", "alerts", "include")
 _TABLES = ("pricing", "models", "upstreams", "fallbacks", "cheaper", "keys", "oidc")
 _TOP = (*_SCALARS, *_SECTIONS, *_LISTS, *_TABLES)
-_EMPTY = ("alerts", "fallbacks", "cheaper")  # of features that are not built
-_UNBUILT = (
-    *(*_EMPTY, "hidden_input_tokens", "max_estimated_output_tokens", "degrade", "landing", "approvals", "breaker"),
-    *("loop", "retry"),
-)
+_UNBUILT = ("alerts", "hidden_input_tokens", "max_estimated_output_tokens")
 _BUILT = tuple(key for key in _TOP if key not in _UNBUILT)  # what an error names as allowed
 
 
@@ -138,6 +130,7 @@ class Config:
     allow_hosts: tuple[str, ...] = ()  # team mode: what may be reached besides providers; empty: any public host
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)  # canonical host → where it goes
     fit: Fit = Fit()
+    near_cap: NearCap = field(default_factory=NearCap)
     queue_wait_ms: int = 30_000  # 0: no waiting
     hold_for_ms: int = 86_400_000  # of background calls, after their exchange
     hold_for_batch_ms: int = 172_800_000  # of batches
@@ -159,7 +152,7 @@ class Config:
 
     def files(self) -> tuple[Path, ...]:
         """Give every file that this was read from."""
-        return () if self.file is None else (self.file, *self.include)
+        return () if self.file is None else (self.file, *self.include, *self.near_cap.files)
 
 
 def usual_places() -> Places:
@@ -264,6 +257,7 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
         allow_hosts=_allow_hosts(top, mode),
         upstreams=top.get("upstreams", _upstreams, {}),
         fit=_fit(top.section("fit", _SECTIONS["fit"])),
+        near_cap=read_near_cap(top, file, included),
         queue_wait_ms=top.section("queue", _SECTIONS["queue"]).get("wait", duration_ms, 30_000),
         hold_for_ms=hold_for.get("background", duration_ms, 86_400_000),
         hold_for_batch_ms=hold_for.get("batch", duration_ms, 172_800_000),
@@ -277,38 +271,9 @@ def _config(top: Section, file: Path | None, places: Places, included: Mapping[P
 
 
 def _check_not_built(top: Section) -> None:
-    for key in _EMPTY:
-        top.empty(key)
+    top.empty("alerts")
     top.only("hidden_input_tokens", whole(0), 200_000)
     top.only("max_estimated_output_tokens", whole(1), 128_000)
-    _check_degrade(top)
-    inner = {name: top.section(name, _SECTIONS[name]) for name in _SECTIONS if name != "degrade"}
-    inner["landing"].only("calls", whole(0), 0)
-    inner["landing"].only("max_output_tokens", whole(1), 1024)
-    inner["approvals"].only("wait", duration_ms, 120_000, 0)
-    inner["breaker"].only("usd", optional(amount), None)
-    inner["breaker"].only("window", duration_ms, 60_000)
-    inner["breaker"].only("cooldown", duration_ms, 300_000)
-    inner["breaker"].only("by", one_of("task", "key", "both"), "task")
-    inner["loop"].only("repeats", whole(1), 20)
-    inner["loop"].only("action", one_of("ask", "warn", "stop", "off"), "ask", "off")
-    inner["retry"].only("attempts", whole(1), 1)
-    for key, usual_ms in (("base", 500), ("max", 20_000), ("after_max", 30_000)):
-        inner["retry"].only(key, duration_ms, usual_ms)
-
-
-def _check_degrade(top: Section) -> None:
-    usual = Table(top.where.at(1, "degrade"))
-    node = top.entries.get("degrade", usual)
-    for switch in (node, top.options.get("degrade", usual)):
-        if isinstance(switch, Text) and not switch.is_null and switch.text != "off":
-            raise wrong(switch, f"off or a mapping of {', '.join(_SECTIONS['degrade'])} is allowed")
-    keys = usual if isinstance(node, Text) else node
-    degrade = section(keys, _SECTIONS["degrade"], path="degrade", options=top.options)
-    degrade.only("at", ratio, "0.8")
-    degrade.only("output_floor", whole(1), 256)
-    degrade.only("trim", truth, True)
-    degrade.only("cache_5m", truth, True)
 
 
 def _task(keys: Section) -> TaskKeys:

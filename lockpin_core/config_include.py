@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockpin_core.config_files import content
+from lockpin_core.config_near_cap import INSTEAD, named_files
 from lockpin_core.config_secrets import masked_keys
 from lockpin_core.config_values import folded, listed, text
 from lockpin_core.config_yaml import Items, Node, Table, Text, Where, read
@@ -26,11 +27,12 @@ class Policies:
 
 
 def included_files(words: str, file: Path) -> tuple[Path, ...]:
-    """Name the files that a configuration includes. Raises ConfigError where it cannot be read so far."""
-    if "include" not in words:
+    """Name the files that a configuration includes, or names for a key. Raises ConfigError where it cannot be read."""
+    if not any(key in words for key in ("include", *INSTEAD)):
         return ()
     entries = read(words, str(file)).entries
-    return tuple(_files(next((node for key, node in entries.items() if folded(key) == "include"), None), file))
+    policies = _files(next((node for key, node in entries.items() if folded(key) == "include"), None), file)
+    return (*policies, *named_files(entries, file))
 
 
 def read_policies(node: Node | None, file: Path | None, included: Mapping[Path, str] | None = None) -> Policies:

@@ -76,4 +76,11 @@ def _from_3(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-_STEPS = {1: _from_1, 2: _from_2, 3: _from_3}
+def _from_4(connection: sqlite3.Connection) -> None:
+    """Version 5 has questions to people, pauses, and what is remembered of conversations and tasks."""
+    tables = (schema.QUESTIONS, schema.ALLOWANCES, schema.PAUSES, schema.CONVERSATIONS, schema.PROFILES)
+    for statement in (*tables, *schema.INDEXES_5):
+        connection.execute(statement)
+
+
+_STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}

@@ -11,7 +11,7 @@ import sqlite3
 from lockpin_core.errors import LedgerError
 
 APPLICATION_ID = 0x4C504E31  # "LPN1": tells a ledger from any other SQLite file
-VERSION = 4
+VERSION = 5
 
 _ROWS = """
 CREATE TABLE rows (
@@ -157,6 +157,46 @@ CREATE TABLE key_digests (
   "key" TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER
 ) STRICT, WITHOUT ROWID"""
 
+# What a person is asked: about a call that does not fit its task's own budget, or about a loop. Working state; the
+# question and its answer are events besides. `digest` is of the call and its task: the same call joins its question.
+QUESTIONS = """
+CREATE TABLE questions (
+  id TEXT PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('approval', 'loop')),
+  call TEXT NOT NULL, digest BLOB NOT NULL, task TEXT NOT NULL, "key" TEXT, "user" TEXT,
+  asked INTEGER NOT NULL, until INTEGER NOT NULL,
+  answer TEXT, answered INTEGER, who TEXT, used INTEGER,
+  data TEXT NOT NULL
+) STRICT, WITHOUT ROWID"""
+
+# What "allow once" has added to a task's own limit for one call, until that call is resolved.
+ALLOWANCES = """
+CREATE TABLE allowances (
+  call TEXT PRIMARY KEY, account TEXT NOT NULL, nano INTEGER NOT NULL CHECK (nano > 0), leaves_at INTEGER
+) STRICT, WITHOUT ROWID"""
+
+# Whose calls pause: "breaker" until an instant, for a task or a key; "loop" (a task) until a person lets it go on.
+# A breaker's pause that is over stays: from its beginning on charges are counted anew.
+PAUSES = """
+CREATE TABLE pauses (
+  kind TEXT NOT NULL CHECK (kind IN ('breaker', 'loop')),
+  scope TEXT NOT NULL CHECK (scope IN ('task', 'key')), subject TEXT NOT NULL,
+  since INTEGER NOT NULL, until INTEGER, data TEXT NOT NULL,
+  PRIMARY KEY (kind, scope, subject)
+) STRICT, WITHOUT ROWID"""
+
+# What is remembered of a conversation, so that it is treated in one way from call to call; canonical JSON.
+CONVERSATIONS = """
+CREATE TABLE conversations (
+  id BLOB PRIMARY KEY, at INTEGER NOT NULL, marks TEXT NOT NULL
+) STRICT, WITHOUT ROWID"""
+
+# What a task's first calls were like; canonical JSON.
+PROFILES = """
+CREATE TABLE profiles (
+  task TEXT PRIMARY KEY, at INTEGER NOT NULL, profile TEXT NOT NULL
+) STRICT, WITHOUT ROWID"""
+
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
 _INDEXES = (
@@ -181,12 +221,19 @@ INDEXES_4 = (
     "CREATE INDEX accounts_subject ON accounts (scope, subject)",
     f'CREATE INDEX rows_user ON rows ("user", at) WHERE "user" IS NOT NULL AND {ENDS}',
 )
+INDEXES_5 = (
+    "CREATE INDEX questions_digest ON questions (digest)",
+    "CREATE INDEX conversations_at ON conversations (at)",
+    # A key's charges of the last while, read from the index alone.
+    'CREATE INDEX rows_key_charge ON rows ("key", at, usd) WHERE "key" IS NOT NULL AND kind = \'charge\'',
+)
 
 STATEMENTS = (
     *(_ROWS, _ACCOUNTS, _OPEN_HOLDS, UPSTREAM_IDS, _TASKS, _BUDGETS, _META, *_INDEXES),
     *(STEPS, WRITERS, FACETS, TOTALS, CHECKPOINT, *INDEXES_2),
     WAITING,
     *(KEYS, KEY_DIGESTS, *INDEXES_4),
+    *(QUESTIONS, ALLOWANCES, PAUSES, CONVERSATIONS, PROFILES, *INDEXES_5),
 )
 
 
