@@ -21,7 +21,8 @@ from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, LockpinError
 from lockpin_core.ladder import FIT, Rung, room, rungs
 from lockpin_core.ledger.answers import answer_of, failed_by
-from lockpin_core.ledger.protocol import Closed, Held, Ledger, Rules, Short, Smaller, Wait
+from lockpin_core.ledger.pauses import Paused
+from lockpin_core.ledger.protocol import Answer, Closed, Held, Ledger, Rules, Short, Smaller, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Found:
 
     priced: Priced
     call: Call
-    answer: Held | Short | Closed
+    answer: Answer
 
 
 class Waits:
@@ -97,11 +98,9 @@ class Seeker:
             return self._refused(lower, answer, digest)
         return Found(lower.priced_of(answer), lower.call, answer)
 
-    async def _later_or_lower(
-        self, lower: _Lower, short: Short, digest: bytes, began: datetime
-    ) -> Held | Short | Closed:
+    async def _later_or_lower(self, lower: _Lower, short: Short, digest: bytes, began: datetime) -> Answer:
         """Let the call wait for room, and as the smallest version where the whole cannot fit; then make it smaller."""
-        answer: Held | Short | Closed = short
+        answer: Answer = short
         if not _may_pass(short, lower.call) or self._wait(lower, digest, began) is None:
             answer = await self._ask(lower.call, lower, out_of_turn=short.behind)
         if not isinstance(answer, Short):
@@ -145,7 +144,7 @@ class Seeker:
 
     async def _ask(
         self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False
-    ) -> Held | Short | Closed:
+    ) -> Answer:
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
         with contextlib.nullcontext() if wait is None else self.waits.counting(call.id):
             holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn)
@@ -198,9 +197,9 @@ class _Lower:
             return self._version(priced, rung.max_output)
         return None
 
-    def priced_of(self, answer: Held | Closed) -> Priced:
+    def priced_of(self, answer: Held | Closed | Paused) -> Priced:
         """Give the version that is held."""
-        is_whole = isinstance(answer, Closed) or answer.call.quote is self.call.quote
+        is_whole = not isinstance(answer, Held) or answer.call.quote is self.call.quote
         return self.priced if is_whole else self._given
 
     def may_pass(self, short: Short) -> bool:

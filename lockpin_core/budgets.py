@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockpin_core.money import Money
+from lockpin_core.money import ZERO, Money
 from lockpin_core.windows import Window, WindowSpan, key_of
 
 if TYPE_CHECKING:  # commands read budgets without any call, and must start fast
@@ -98,26 +98,31 @@ class Standing(NamedTuple):
     held_tokens: int
     limit: Money | None
     limit_tokens: int | None
+    reserved: Money = ZERO  # kept free for others by the call that asks: held to it, and never about to come free
+    reserved_tokens: int = 0
 
     def remaining(self) -> Money | None:
-        """Give limit − spent − held; None without a dollar limit. May be negative."""
-        return None if self.limit is None else self.limit - self.spent - self.held
+        """Give limit − spent − held − reserved; None without a dollar limit. May be negative."""
+        return None if self.limit is None else self.limit - self.spent - self.held - self.reserved
 
     def remaining_tokens(self) -> int | None:
         """Give the same in tokens."""
-        return None if self.limit_tokens is None else self.limit_tokens - self.spent_tokens - self.held_tokens
+        if self.limit_tokens is None:
+            return None
+        return self.limit_tokens - self.spent_tokens - self.held_tokens - self.reserved_tokens
 
     def fits(self, most: Money, tokens: int) -> bool:
-        """Say whether spent + held + most ≤ limit, in dollars and in tokens where set."""
+        """Say whether spent + held + reserved + most ≤ limit, in dollars and in tokens where set."""
         left, left_tokens = self.remaining(), self.remaining_tokens()
         return (left is None or most <= left or not most) and (
             left_tokens is None or tokens <= left_tokens or not tokens
         )
 
     def is_transient(self, most: Money, tokens: int) -> bool:
-        """Say whether only held amounts are in the way: spent + needed ≤ limit."""
-        usd_ok = self.limit is None or self.spent + most <= self.limit or not most
-        return usd_ok and (self.limit_tokens is None or self.spent_tokens + tokens <= self.limit_tokens or not tokens)
+        """Say whether only held amounts are in the way: spent + reserved + needed ≤ limit."""
+        usd, gone = self.limit, self.spent_tokens + self.reserved_tokens
+        usd_ok = usd is None or self.spent + self.reserved + most <= usd or not most
+        return usd_ok and (self.limit_tokens is None or gone + tokens <= self.limit_tokens or not tokens)
 
 
 def subjects_in(scope: str, payers: Payers) -> tuple[str, ...]:
@@ -131,6 +136,15 @@ def subjects_in(scope: str, payers: Payers) -> tuple[str, ...]:
             return (ORG,)
     found: str | None = getattr(payers, scope)
     return (found,) if found else ()
+
+
+def with_reserve(standings: Sequence[Standing], reserve: Quote | None) -> tuple[Standing, ...]:
+    """Give accounts as they stand to a call that must leave so much free on the task's own one; None: nothing."""
+    usd, tokens = (ZERO, 0) if reserve is None else (reserve.most, reserve.tokens)
+    return tuple(
+        one._replace(reserved=usd, reserved_tokens=tokens) if one.budget.own and one.budget.enforce else one
+        for one in standings
+    )
 
 
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:

@@ -239,6 +239,7 @@ class Call:
     rates: Mapping[str, str]  # unit → dollars per million (fees: each), as decimal text
     degrade: tuple[str, ...] = ()
     waited_ms: int = 0
+    reserve: Quote | None = None  # what it must leave besides on the task's own account, where that enforces a limit
 
 
 class Doubt(NamedTuple):

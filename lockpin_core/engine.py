@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from urllib.parse import unquote
 
 from lockpin_core.addresses import canonical_path
 from lockpin_core.admission import (
@@ -23,8 +22,10 @@ from lockpin_core.admission import (
 )
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_latch import Latch
+from lockpin_core.admission_paused import pause_headers, pause_refusal
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_routing import price_cap, with_price_cap
+from lockpin_core.admission_shown import shown_path, shown_text
 from lockpin_core.aside import at_once, beside_loop, in_turns
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (
@@ -42,28 +43,23 @@ from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.forms import put
 from lockpin_core.ladder import room
 from lockpin_core.ledger.answers import answer_of
+from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, Short
 from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered, Route
 from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
-from lockpin_core.secret_forms import without_secrets
 from lockpin_core.settler import Admitted, Polled, Settler
 from lockpin_core.sizing.bound import UNSEEN_CHAIN
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
 from lockpin_core.wire.protocol import Wire
 
-SHOWN_MAX = 200  # characters of a client's text that a line or a row shows
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
 _MEDIA = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT})  # dearer than text, or cheaper
 _FEW_IMAGES = 64  # of a request, which are counted at once
 _TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
-# Where a path ends for us though its sender goes on: parameters, and queries that were written so that they are none.
-_BEHIND = re.compile(r";|%3b|%3f|(?:key|token|secret)(?:=|%3d)", re.IGNORECASE)
-_KEY = re.compile(r"(?:sk|rk|pk|lp|gsk|xai|AIza|ya29|eyJ|hf|r8|nvapi|pplx)[-_.A-Za-z0-9]{16,}")
-_CODINGS = 3  # how often a key may be percent-encoded in a path and is still seen
 _UPGRADE_REQUIRED = 426
 _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
 
@@ -117,7 +113,7 @@ class Engine(Settler):
             words = refusal(refused.code, self._to_caller(refused.words), refused.detail, status=refused.status)
             # A handshake is no call: what it is answered is no refusal that a report should count.
             is_call = refused.status != _UPGRADE_REQUIRED
-            return self.refuse(incoming, words, wire, model=_shown(refused.model or ""), write=is_call)
+            return self.refuse(incoming, words, wire, model=shown_text(refused.model or ""), write=is_call)
         except WireError as error:
             return self.refuse(incoming, refusal(error.code, str(error)), wire)
         except LedgerUnavailable as error:
@@ -138,7 +134,7 @@ class Engine(Settler):
 
     async def _unmetered(self, incoming: Incoming) -> Decision:
         if may_go_uncapped(self._config, incoming):
-            return self._uncapped(incoming, "allow_uncapped")
+            return await self._uncapped(incoming, "allow_uncapped")
         if await self._is_capped(incoming, None):
             path = shown_path(incoming.path)
             what = "an upgrade of the connection" if incoming.upgrade else f"{incoming.method} {path}"
@@ -148,7 +144,7 @@ class Engine(Settler):
                 f"{self._meant(incoming)}"
                 f'list "{incoming.host}{path}" in allow_uncapped to let it go unmetered',
             )
-        return self._uncapped(incoming, "no_limit")
+        return await self._uncapped(incoming, "no_limit")
 
     def _meant(self, incoming: Incoming) -> str:
         """Point at the billed path that a base URL without its version misses by a little."""
@@ -172,7 +168,7 @@ class Engine(Settler):
             model = fault.model if isinstance(fault, Refused) and is_one else None
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
-            return self._uncapped(incoming, "unpriced")
+            return await self._uncapped(incoming, "unpriced", wire)
         return await self._hold(found, call)
 
     async def _check_endless(self, found: Priced, call: Call) -> None:
@@ -251,7 +247,7 @@ class Engine(Settler):
     def _unknown(self, name: str, provider: str, parsed: Parsed) -> str:
         near = ", ".join(self._prices.nearest(name, provider=provider))
         hint = f" (near it: {near})" if near else ""
-        shown = _shown(name)
+        shown = shown_text(name)
         media = sorted(_MEDIA & (parsed.prompt_units | parsed.output_units))
         prices = ", ".join(f"{unit}_per_mtok: USD" for unit in ("input", "output", *media))
         return (
@@ -270,6 +266,9 @@ class Engine(Settler):
                 task = found.answer.task
                 words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
                 raise Refused("task_closed", words, {"task": task}, model=found.call.model)
+            case Paused():
+                told, call = pause_refusal(found.answer), found.call
+                return self.refuse(priced.incoming, told, priced.wire, model=call.model, call=call)
             case Short():
                 return self._short(found, found.answer)
 
@@ -336,13 +335,17 @@ class Engine(Settler):
         body |= {"call": incoming.id, "receipt": told}
         shape, client = incoming.provider.error_shape, client_of(incoming.headers)
         reply = put(words, body, wire, shape=shape, setting=self._config.refusal, client=client)
-        headers = {**reply.headers, "X-Lockpin-Call": incoming.id}
+        headers = {**reply.headers, "X-Lockpin-Call": incoming.id, **pause_headers(words)}
         if waited_ms:
             headers["X-Lockpin-Waited-Ms"] = str(waited_ms)
         standings = short.standings if short else ()
         return Answered(Reply(reply.status, headers, reply.body), words.code, standings)
 
-    def _uncapped(self, incoming: Incoming, reason: str) -> Passed:
+    async def _uncapped(self, incoming: Incoming, reason: str, wire: Wire | None = None) -> Decision:
+        """Let a call go without a hold, unless its task's or its key's calls pause."""
+        with contextlib.suppress(LedgerUnavailable):  # no limit is known to stand against it, whatever the ledger says
+            if (paused := await answer_of(self._ledger.paused(incoming.payers))) is not None:
+                return self.refuse(incoming, pause_refusal(paused), wire)
         self._ledger.uncapped(self._note(incoming, reason, None, ""))
         return Passed(uncapped=reason)
 
@@ -422,20 +425,3 @@ def _polled(route: Route, incoming: Incoming) -> Polled | None:
     if unread(incoming, wire) is not None:
         return None
     return Polled(wire, incoming.provider, incoming.account(), incoming.path)
-
-
-def shown_path(path: str) -> str:
-    """Give a path as a line and a row may show it: without what stands behind it, and without what looks like a key."""
-    shown = plain = _BEHIND.split(path, maxsplit=1)[0]
-    for _ in range(_CODINGS):
-        if _KEY.search(plain):
-            return _shown(_KEY.sub("...", plain))
-        plain = unquote(plain)
-    return _shown(shown)
-
-
-def _shown(text: str) -> str:
-    """Give a client's text as it may stand in a line, a row and a quoted name: no secret, printable ASCII, not long."""
-    text = without_secrets(text, "...")[:SHOWN_MAX]
-    plain = "".join("?" if char < " " or char in '"\\\x7f' else char for char in text)
-    return plain.encode("ascii", "backslashreplace").decode()

@@ -23,6 +23,8 @@ STATUS = {
     "key_expired": 401,
     "identity_conflict": 400,
     "uncapped_call": 403,
+    "spend_rate_exceeded": 429,
+    "loop_stopped": 429,
     "too_large": 413,
     "ledger_unavailable": 503,
     "keys_unavailable": 503,

@@ -101,8 +101,13 @@ def period_text(window: Window) -> str:
     """Write how long a window is: its kind, or the period in the longest unit up to hours that is whole: "24h"."""
     if window.kind != "rolling":
         return window.kind
-    unit, unit_ms = next((unit, ms) for unit, ms in _UNITS_MS if window.period_ms % ms == 0)
-    return f"{window.period_ms // unit_ms}{unit}"
+    return duration_text(window.period_ms)
+
+
+def duration_text(period_ms: int) -> str:
+    """Write a duration in the longest unit up to hours that is whole: "24h", "90s"."""
+    unit, unit_ms = next((unit, ms) for unit, ms in _UNITS_MS if period_ms % ms == 0)
+    return f"{period_ms // unit_ms}{unit}"
 
 
 def _start_by(window: Window, day: date) -> date:

@@ -28,7 +28,7 @@ from lockpin_core.ledger.columns import (
 )
 from lockpin_core.ledger.corrections import EXPIRED
 from lockpin_core.ledger.frame import Frame
-from lockpin_core.ledger.protocol import CallNote, Closed, Held, Resolved, Rules, Short, Smaller, Wait
+from lockpin_core.ledger.protocol import Answer, CallNote, Closed, Held, Resolved, Rules, Short, Smaller, Wait
 from lockpin_core.ledger.shares import told
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.ledger.turns import (
@@ -47,7 +47,7 @@ from lockpin_core.ledger.turns import (
     try_in_turn,
     with_waiters,
 )
-from lockpin_core.ledger.waiting import NEVER, Answer
+from lockpin_core.ledger.waiting import NEVER
 from lockpin_core.money import ZERO, Money
 from lockpin_core.usage import Unit
 
@@ -153,6 +153,7 @@ class Books(Frame):
             self.at >= ticket.until
             or self.room.ticks() >= waiter.deadline_s
             or (terms is not None and terms.closes(waiter.call.payers))
+            or self.pauses.of(waiter.call.payers) is not None
         ):
             return False
         seats = self._seats_of(waiter.call, waiter.rules, terms)
@@ -193,6 +194,8 @@ class Books(Frame):
         terms = self.terms(call.payers.task)
         if terms is not None and terms.closes(call.payers):
             return Closed(self.now, call.payers.task)
+        if (paused := self.pauses.of(call.payers)) is not None:
+            return paused
         seats = self._seats_of(call, rules, terms)
         if ahead or not self.balances.has_room(seats, call.quote.most.nano, call.quote.tokens):
             before = self.balances.standings(seats)
@@ -239,9 +242,9 @@ class Books(Frame):
         return self._take(call, seats, after_row)
 
     def is_unlimited(self, call: Call, rules: Rules) -> bool:
-        """Say, by reading alone, whether no enforced limit applies to a call."""
+        """Say, by reading alone, whether no enforced limit applies to a call, and nothing else keeps it."""
         terms = self.terms(call.payers.task)
-        if terms is not None and terms.closes(call.payers):
+        if (terms is not None and terms.closes(call.payers)) or self.pauses.of(call.payers) is not None:
             return False
         return self.seats.is_unlimited(call, rules, terms)
 
@@ -268,10 +271,12 @@ class Books(Frame):
         standings = self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)
         row = self._resolution(taken, standings, told(charge.shares)) | charge_columns(charge, over=over)
         digest = self.append("charge", row)
+        tripped = self.pauses.charged(call_id, row, charge.amount.nano)
+        self.room.has_changed = self.room.has_changed or bool(tripped)
         return Resolved(
             call_id=call_id, first=True, charge=charge, over_hold=over, held=Money(taken.usd), at=self.now,
             row_hash=digest.hex(), standings=standings, task_spent=Money(task.spent_nano), recent=recent,
-            crossed=self.alerts.spent(standings, call_id),
+            crossed=self.alerts.spent(standings, call_id), tripped=tripped,
         )  # fmt: skip
 
     def void(self, call_id: str, outcome: Void) -> Resolved:

@@ -21,7 +21,8 @@ from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
 from lockpin_core.ledger.columns import plain
 from lockpin_core.ledger.corrections import Corrections
-from lockpin_core.ledger.definitions import Change, Definitions
+from lockpin_core.ledger.definitions import CONFIG, Change, Definitions
+from lockpin_core.ledger.pausebook import PauseBook
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.seats import Seats
 from lockpin_core.ledger.tasks import Tasks
@@ -59,6 +60,7 @@ class Frame:
         self.balances = Balances(connection, self.event, self.definitions, backlog, totals)
         self.alerts = Alerts(self.balances.told, self.balances.tell, self.event)
         self.tasks = Tasks(connection, backlog)
+        self.pauses = PauseBook(connection, backlog, self.event)
         self.corrections = Corrections(connection, self.balances, self.tasks, self.append)
         self.seats = Seats(self.definitions, self.balances.spans)
         self.room = WaitingRoom(connection, writer)
@@ -96,7 +98,7 @@ class Frame:
             self._read_anew()
             self.seats.forget()
             self.balances.spans.forget()
-        self.balances.at = self.at
+        self.balances.at = self.pauses.at = self.at
         self.now = instant(self.at)
 
     def is_stale(self) -> bool:
@@ -112,6 +114,7 @@ class Frame:
         self.balances.begin()
         self.tasks.begin()
         self.definitions.read_anew()
+        self.pauses.read_anew()
         self.room.read_anew()
         self._backlog.open.clear()
         last = self.connection.execute("SELECT at FROM rows ORDER BY id DESC LIMIT 1").fetchone()
@@ -148,6 +151,7 @@ class Frame:
         self.balances.begin()
         self.tasks.forget()
         self.definitions.forget()
+        self.pauses.forget()
         self._totals.forget()
         self._facts.clear()
 
@@ -190,9 +194,11 @@ class Frame:
         return None if task is None else task.terms
 
     def define(self, rules: Rules, origin: str | None = None) -> None:
-        """Put a configuration's budgets in force, when they are others than before."""
+        """Put a configuration's budgets and breaker in force, when they are others than before."""
         if origin is not None:
             self.seats.origin = origin
+        if rules is not self.seats.rules:
+            self.pauses.define(rules.breaker, CONFIG, {"origin": self.seats.origin} if self.seats.origin else {})
         changes = self.seats.define(rules, self.at)
         self.follow(changes)
         self.room.has_changed = self.room.has_changed or bool(changes)
@@ -211,10 +217,20 @@ class Frame:
                 if change.is_back or turned or not before.budget.lists(seat.subject):
                     self.balances.catch_up(seat)
 
+    def stop_task(self, task: str, *, user: str | None, who: str, data: Mapping[str, object] | None = None) -> bool:
+        """Let a task's calls pause until a person lets them go on; False: they do already. See PauseBook."""
+        self.room.has_changed = True
+        return self.pauses.stop_task(task, user=user, who=who, data=data)
+
+    def resume_task(self, task: str, *, who: str, user: str | None = None) -> bool:
+        """Let a stopped task's calls go on; False: none was stopped. See PauseBook."""
+        self.room.has_changed = True
+        return self.pauses.resume_task(task, who=who, user=user)
+
     def conflict(self, rules: Rules, origin: str, others: Sequence[str]) -> str | None:
         """Say where running writers of another origin have other budgets in force; None: nowhere."""
         marks = ", ".join("?" * len(others))
         sql = f"SELECT DISTINCT origin FROM writers WHERE id IN ({marks}) AND origin NOT IN ('', ?)"
         found = self.connection.execute(sql, (*others, origin)).fetchone() if origin else None
-        words = self.definitions.conflict(rules) if found is not None else None
+        words = (self.definitions.conflict(rules) or self.pauses.conflict(rules.breaker)) if found is not None else None
         return None if found is None or words is None else f"{words}; there: {found[0]}, here: {origin}"

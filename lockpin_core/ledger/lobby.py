@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockpin_core.ledger.operations import Operation
+from lockpin_core.ledger.protocol import Answer
 from lockpin_core.ledger.turns import Waiter
-from lockpin_core.ledger.waiting import Answer
 
 type Answered = list[tuple[Operation, object]]
 

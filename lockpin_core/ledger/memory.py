@@ -23,19 +23,19 @@ from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.keybook import limit_of
-from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, Row, belongs
+from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, belongs
 from lockpin_core.ledger.memory_keys import MemoryKeys
+from lockpin_core.ledger.memory_state import Row
 from lockpin_core.ledger.memory_waiting import done
+from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import (
+    Answer,
     CallNote,
-    Closed,
     Corrected,
     Deferred,
-    Held,
     Link,
     Resolved,
     Rules,
-    Short,
     Smaller,
     StoredBudget,
     TaskInfo,
@@ -62,11 +62,16 @@ class MemoryLedger(MemoryBooks):
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
         out_of_turn: bool = False,
-    ) -> Future[Held | Short | Closed]:  # fmt: skip
+    ) -> Future[Answer]:  # fmt: skip
         """See Ledger. Who waits is tried at the end of every step, and of `look_after` where only time has passed."""
         wait = wait if wait is not None and wait.patience > timedelta(0) else None
         with self._lock:
             return self._hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+
+    def paused(self, payers: Payers) -> Future[Paused | None]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._pauses.of(payers, micros(self._now())))
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """See Ledger."""

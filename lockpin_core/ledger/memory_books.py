@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, owner_of, violations
@@ -26,8 +26,20 @@ from lockpin_core.ledger.alerts import Alerts, still_told
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.memory_waiting import Answer, MemoryRoom, Turn, done
-from lockpin_core.ledger.protocol import Closed, Held, Resolved, Rules, Short, Smaller, StoredBudget, TaskInfo, Wait
+from lockpin_core.ledger.memory_pauses import MemoryPauses
+from lockpin_core.ledger.memory_state import Account, Booked, Definition, Open, Row
+from lockpin_core.ledger.memory_waiting import MemoryRoom, Turn, done
+from lockpin_core.ledger.protocol import (
+    Answer,
+    Closed,
+    Held,
+    Resolved,
+    Rules,
+    Short,
+    Smaller,
+    TaskInfo,
+    Wait,
+)
 from lockpin_core.ledger.pulse import Ticks
 from lockpin_core.ledger.tasks import RECENT
 from lockpin_core.ledger.turns import (
@@ -49,62 +61,6 @@ from lockpin_core.windows import kind_text
 LIFETIME_TERMS = TaskTerms("lifetime", None, None, closed=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One entry of the book."""
-
-    kind: str
-    at: datetime
-    call: str | None
-    task: str | None
-    usd: int = 0
-    tokens: int = 0
-    accounts: tuple[str, ...] = ()
-    count: int = 1
-    code: str | None = None
-
-
-@dataclass(slots=True)
-class _Account:
-    seat: Seat
-    balance: Balance
-    told: list[str] = field(default_factory=list)  # see `alerts`
-    counted: set[str] = field(default_factory=set)  # calls that are on it, or were before it was reset
-    forgotten: set[str] = field(default_factory=set)  # those of before
-
-    def ends(self) -> list[int]:
-        """Say when it stands otherwise by time alone."""
-        return [*self.balance.steps, *(() if self.seat.span.end is None else (micros(self.seat.span.end),))]
-
-
-@dataclass(slots=True)
-class _Open:
-    call: Call
-    at: datetime
-    accounts: list[str] = field(default_factory=list)
-    expires: datetime | None = None
-
-
-@dataclass(slots=True)
-class _Definition:
-    budget: Budget
-    source: str
-    since: datetime
-    is_removed: bool = False
-
-    def shown(self) -> StoredBudget:
-        return StoredBudget(self.budget, self.source, self.since)
-
-
-@dataclass(frozen=True, slots=True)
-class _Booked:
-    """A difference that was booked after a resolution."""
-
-    usd: int
-    tokens: int
-    code: str
-
-
 class MemoryBooks:
     """Accounts, open and resolved calls, definitions; one step at a time, under the caller's lock."""
 
@@ -112,18 +68,18 @@ class MemoryBooks:
         self.rows: list[Row] = []
         self._clock, self._ticks, self._spans = clock, ticks, Spans()
         self._lock, self._room = Turn(self._serve), MemoryRoom()
-        self._accounts: dict[str, _Account] = {}
-        self._open: dict[str, _Open] = {}
-        self._done: dict[str, tuple[Resolved, _Open]] = {}
+        self._accounts: dict[str, Account] = {}
+        self._open: dict[str, Open] = {}
+        self._done: dict[str, tuple[Resolved, Open]] = {}
         self._terms: dict[str, TaskTerms] = {}
         self._created: dict[str, datetime] = {}
         self._charges: dict[str, list[Money]] = {}
         self._last = datetime.min.replace(tzinfo=UTC)  # ledger time never steps back
-        self._booked: dict[str, list[_Booked]] = {}
-        self._definitions: dict[str, _Definition] = {}
+        self._booked: dict[str, list[Booked]] = {}
+        self._definitions: dict[str, Definition] = {}
         self._rules: Rules | None = None
         self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
-        self._coalescer, self._links = Coalescer(), MemoryLinks()
+        self._coalescer, self._links, self._pauses = Coalescer(), MemoryLinks(), MemoryPauses(self._numbered_event)
         self._alerts = Alerts(
             lambda name: self._accounts[name].told, self._tell, lambda code, _: self._event(code, None)
         )  # fmt: skip
@@ -132,7 +88,7 @@ class MemoryBooks:
     def _default(self) -> Budget | None:
         return next((d.budget for d in self._definitions.values() if d.budget.own), None)
 
-    def _charge_in_full(self, call_id: str, held: _Open, reason: str) -> None:
+    def _charge_in_full(self, call_id: str, held: Open, reason: str) -> None:
         quote = held.call.quote
         self._resolve(call_id, Charge(quote.most, {}, quote.tokens, None, None, reason, estimated=True), Void(""))
 
@@ -191,6 +147,8 @@ class MemoryBooks:
         now, task = self._now(), call.payers.task
         if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
             return Closed(now, task)
+        if (paused := self._pauses.of(call.payers, micros(now))) is not None:
+            return paused
         if not self._origin:
             self._define(rules)
         seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
@@ -204,7 +162,7 @@ class MemoryBooks:
             call = lower
         call = replace(call, waited_ms=call.waited_ms + waited // 1000) if waited else call
         self._terms.setdefault(task, LIFETIME_TERMS)
-        self._open[call.id] = _Open(call, now, [seat.account for seat in seats])
+        self._open[call.id] = Open(call, now, [seat.account for seat in seats])
         for seat in seats:
             self._accounts[seat.account].balance.held_nano += call.quote.most.nano
             self._accounts[seat.account].balance.held_tokens += call.quote.tokens
@@ -264,7 +222,7 @@ class MemoryBooks:
     def _book(self, call_id: str, usd: int, tokens: int, code: str) -> tuple[Standing, ...]:
         """Book a difference on every account that counts the call."""
         _, held = self._done[call_id]
-        self._booked.setdefault(call_id, []).append(_Booked(usd, tokens, code))
+        self._booked.setdefault(call_id, []).append(Booked(usd, tokens, code))
         names = [n for n, a in self._accounts.items() if call_id in a.counted and call_id not in a.forgotten]
         now = micros(self._now())
         for name in names:
@@ -277,6 +235,7 @@ class MemoryBooks:
     def _define(self, rules: Rules) -> None:
         if rules is not self._rules:
             self._room.has_changed = True
+            self._pauses.define(rules.breaker, CONFIG)
             self._apply(rules)
             self._rules = rules
 
@@ -298,7 +257,7 @@ class MemoryBooks:
         if before is not None and (before.budget, before.source, before.is_removed) == (budget, source, False):
             return
         self._room.has_changed = True
-        self._definitions[budget.name] = _Definition(budget, source, self._now())
+        self._definitions[budget.name] = Definition(budget, source, self._now())
         if before is None or budget.own:
             return
         accounts = [a for a in self._accounts.values() if a.seat.budget.name == budget.name]
@@ -326,7 +285,7 @@ class MemoryBooks:
             self._put(budget, CONFIG)
         return self._definitions[budget.name].budget
 
-    def _close(self, held: _Open, charge: Charge | None) -> Resolved:
+    def _close(self, held: Open, charge: Charge | None) -> Resolved:
         quote, task = held.call.quote, held.call.payers.task
         usd, tokens = (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
         for name in held.accounts:
@@ -339,13 +298,14 @@ class MemoryBooks:
         if charge is not None:
             charges.append(charge.amount)
         self._row("void" if charge is None else "charge", held, usd, tokens)
+        tripped = self._pauses.charged(len(self.rows), held.call.payers, usd, micros(self._now())) if charge else ()
         standings = self._current(held.accounts)
         crossed = self._alerts.spent(standings, held.call.id) if charge else ()
         return Resolved(
             call_id=held.call.id, first=True, charge=charge,
             over_hold=usd > quote.most.nano or 0 < quote.tokens < tokens, held=quote.most, at=self._now(),
             row_hash="", standings=standings, task_spent=self._spent(task),
-            recent=tuple(reversed(charges[-RECENT:])), crossed=crossed,
+            recent=tuple(reversed(charges[-RECENT:])), crossed=crossed, tripped=tripped,
         )  # fmt: skip
 
     def _tell(self, name: str, told: list[str]) -> None:
@@ -363,13 +323,13 @@ class MemoryBooks:
         for seat in seats:
             if seat.account not in self._accounts:
                 balance = Balance(period_ms=seat.budget.window.period_ms)
-                self._accounts[seat.account] = _Account(seat, balance)
+                self._accounts[seat.account] = Account(seat, balance)
                 self._catch_up(self._accounts[seat.account])
             self._accounts[seat.account].seat = seat
             self._accounts[seat.account].balance.pass_time(micros(self._now()))
         return tuple(standing_of(seat, self._accounts[seat.account].balance) for seat in seats)
 
-    def _catch_up(self, account: _Account) -> None:
+    def _catch_up(self, account: Account) -> None:
         """Count what the window of an account has seen without it, and let its open holds be charged to it."""
         balance, now = account.balance, micros(self._now())
         for call_id, (resolved, held) in self._done.items():
@@ -388,7 +348,7 @@ class MemoryBooks:
     def _current(self, accounts: list[str]) -> tuple[Standing, ...]:
         return tuple(self._standing(self._accounts[name]) for name in accounts)
 
-    def _standing(self, account: _Account) -> Standing:
+    def _standing(self, account: Account) -> Standing:
         seat = account.seat
         budget = self._default if seat.budget.own and self._default is not None else seat.budget
         owner = owner_of(seat.account)
@@ -417,12 +377,16 @@ class MemoryBooks:
         self._last = max(self._clock(), self._last)
         return self._last
 
-    def _row(self, kind: str, held: _Open, usd: int, tokens: int) -> None:
+    def _row(self, kind: str, held: Open, usd: int, tokens: int) -> None:
         call = held.call
         self._write(Row(kind, self._now(), call.id, call.payers.task, usd, tokens, tuple(held.accounts)))
 
     def _event(self, code: str, task: str | None) -> None:
         self._write(Row("event", self._now(), None, task, code=code))
+
+    def _numbered_event(self, code: str, task: str | None) -> int:
+        self._event(code, task)
+        return len(self.rows)
 
     def _write(self, row: Row) -> None:
         """Keep a row that may let somebody go who waits."""
@@ -437,7 +401,7 @@ class MemoryBooks:
             self._alerts.refused(full, note.id, micros(self._now()))
 
 
-def belongs(held: _Open, seat: Seat) -> bool:
+def belongs(held: Open, seat: Seat) -> bool:
     """Say whether a call is one of an account."""
     call, budget = held.call, seat.budget
     applies = budget.applies(call.payers, provider=call.provider, model=call.model)

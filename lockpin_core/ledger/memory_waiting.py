@@ -8,10 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 
-from lockpin_core.ledger.protocol import Closed, Held, Short
+from lockpin_core.ledger.protocol import Answer
 from lockpin_core.ledger.turns import Amounts, Waiter, protected, set_aside
-
-type Answer = Held | Short | Closed
 
 
 class Turn:

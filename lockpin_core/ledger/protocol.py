@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.keys import KeyFacts, KeyRecord
+from lockpin_core.ledger.pauses import BreakerRule, Paused
 from lockpin_core.money import Money
 
 
@@ -19,11 +20,12 @@ class Rules:
     """The budgets in force: those of the configuration and the task's own.
 
     `task_default` is what a task without a budget of its own gets: a Budget with own=True, limit None or
-    `task.budget_usd`.
+    `task.budget_usd`. `breaker` None: the configuration has none.
     """
 
     budgets: tuple[Budget, ...]
     task_default: Budget
+    breaker: BreakerRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,13 @@ class Wait:
     """How long a call may wait for held money to come free; nothing or less: not at all.
 
     After a third of it the call is protected: nobody younger goes before it on an account that was short for it.
-    `least`: the quote of the smallest version of it that `smaller` may give; None: there is none.
+    `least`: the quote of the smallest version of it that `smaller` may give; None: there is none. `least_reserve`: what
+    that version must leave besides, as `Call.reserve` is of the whole one.
     """
 
     patience: timedelta
     least: Quote | None = None
+    least_reserve: Quote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,10 @@ class Closed:
 
     at: datetime
     task: str
+
+
+type Answer = Held | Short | Closed | Paused
+"""What becomes of a call that asks for a hold."""
 
 
 class Crossed(NamedTuple):
@@ -90,6 +98,7 @@ class Resolved:
     task_spent: Money  # of the task over all its time
     recent: tuple[Money, ...] = ()  # the task's last charges, newest first, at most 20, this one included
     crossed: tuple[Crossed, ...] = ()  # the alert steps that this charge passed
+    tripped: tuple[Paused, ...] = ()  # whose calls pause from this charge on
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +173,13 @@ class Ledger(Protocol):
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
         out_of_turn: bool = False,
-    ) -> Future[Held | Short | Closed]:  # fmt: skip
+    ) -> Future[Answer]:  # fmt: skip
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
 
         Where it does not fit, `smaller` is asked in the same transaction for a version that does, by the balances that
         stand in the way: another call's hold cannot come between. Accounts and windows are those of the ledger's time:
-        max(wall clock, last row). The same call id again gives the first answer's Held.
+        max(wall clock, last row). The same call id again gives the first answer's Held. The calls of a task that is
+        closed, or whose calls or whose key's calls pause, are not held, whatever they cost.
 
         A call that fits goes at once, unless somebody waits on one of its accounts who is protected and it does not fit
         beside that one's amount: then it is `behind`, and `smaller` is asked for a version that does. `out_of_turn`
@@ -188,6 +198,9 @@ class Ledger(Protocol):
 
         `model` None: it is not known, so that every budget of some models may be for it.
         """
+
+    def paused(self, payers: Payers) -> Future[Paused | None]:
+        """Say whether the calls of these payers pause: for one that needs no hold; None: they do not."""
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """Let an open hold be no more than this, in dollars and in tokens each; it never grows.

@@ -176,13 +176,15 @@ CREATE TABLE allowances (
 ) STRICT, WITHOUT ROWID"""
 
 # Whose calls pause: "breaker" until an instant, for a task or a key; "loop" (a task) until a person lets it go on.
-# A breaker's pause that is over stays: from its beginning on charges are counted anew.
+# A task's is for the calls of one user ("": of those without). A breaker's pause that is over stays for a day: from
+# after its row on charges are counted anew.
 PAUSES = """
 CREATE TABLE pauses (
   kind TEXT NOT NULL CHECK (kind IN ('breaker', 'loop')),
   scope TEXT NOT NULL CHECK (scope IN ('task', 'key')), subject TEXT NOT NULL,
-  since INTEGER NOT NULL, until INTEGER, data TEXT NOT NULL,
-  PRIMARY KEY (kind, scope, subject)
+  "user" TEXT NOT NULL,
+  since INTEGER NOT NULL, until INTEGER, since_row INTEGER NOT NULL, data TEXT NOT NULL,
+  PRIMARY KEY (kind, scope, subject, "user")
 ) STRICT, WITHOUT ROWID"""
 
 # What is remembered of a conversation, so that it is treated in one way from call to call; canonical JSON.

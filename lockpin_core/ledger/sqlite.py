@@ -23,17 +23,17 @@ from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.lookup import Lookup
 from lockpin_core.ledger.operations import Operation, cancelling
+from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
 from lockpin_core.ledger.protocol import (
+    Answer,
     CallNote,
-    Closed,
     Deferred,
     Fault,
     Held,
     Link,
     Resolved,
     Rules,
-    Short,
     Smaller,
     Wait,
 )
@@ -106,9 +106,9 @@ class SqliteLedger:
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
         out_of_turn: bool = False,
-    ) -> Future[Held | Short | Closed]:  # fmt: skip
+    ) -> Future[Answer]:  # fmt: skip
         """See Ledger."""
-        answer: Future[Held | Short | Closed] = Future()
+        answer: Future[Answer] = Future()
         wait = wait if wait is not None and wait.patience > timedelta(0) else None
         run = partial(_hold, call=call, rules=rules, smaller=smaller, wait=wait, out_of_turn=out_of_turn)
         degraded = partial(_hold_without, call=call, rules=rules, clock=self._clock)
@@ -119,7 +119,7 @@ class SqliteLedger:
         self._writer.submit(operation)
         return answer
 
-    def _take_back(self, answer: Future[Held | Short | Closed], call_id: str) -> None:
+    def _take_back(self, answer: Future[Answer], call_id: str) -> None:
         if answer.cancelled():  # in whatever thread; a hold that is not begun yet is not begun then
             self._writer.submit(cancelling(call_id), at_once=True)
 
@@ -128,6 +128,12 @@ class SqliteLedger:
         answer: Future[tuple[Standing, ...]] = Future()
         run = partial(_look, payers=payers, provider=provider, model=model, rules=rules)
         self._writer.submit(Operation(run, answer, kept=False, reads=True))
+        return answer
+
+    def paused(self, payers: Payers) -> Future[Paused | None]:
+        """See Ledger."""
+        answer: Future[Paused | None] = Future()
+        self._writer.submit(Operation(partial(_paused, payers=payers), answer, kept=False, reads=True))
         return answer
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
@@ -217,7 +223,7 @@ def _define(books: Books, rules: Rules, origin: str, mode: str, liveness: Livene
 
 def _hold(
     books: Books, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool
-) -> Held | Short | Closed | Waiter:
+) -> Answer | Waiter:
     return books.hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
 
 
@@ -233,6 +239,10 @@ def _hold_without(
 
 def _hold_unchecked(books: Books, call: Call, rules: Rules, after_row: int) -> Held:
     return books.hold_unchecked(call, rules, after_row)
+
+
+def _paused(books: Books, payers: Payers) -> Paused | None:
+    return books.pauses.of(payers)
 
 
 def _shrink(books: Books, call_id: str, most: Money, tokens: int) -> bool:

@@ -18,13 +18,11 @@ from typing import NamedTuple
 from lockpin_core.budgets import Budget, Standing, violations
 from lockpin_core.call import Call, Quote
 from lockpin_core.ledger.accounts import Seat
-from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Smaller, Wait
+from lockpin_core.ledger.protocol import Answer, Rules, Short, Smaller, Wait
 from lockpin_core.money import Money
 
 _US = timedelta(microseconds=1)
 _PROTECTED_AFTER = 3  # the part of its patience after which a waiter is protected
-
-type Answer = Held | Short | Closed
 
 type Amounts = Mapping[str, tuple[int, int]]
 """What is set aside for waiters, by account: nanodollars and tokens."""

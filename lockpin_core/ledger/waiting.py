@@ -14,11 +14,9 @@ from operator import itemgetter
 from typing import Any
 
 from lockpin_core.clock import monotonic_s
-from lockpin_core.ledger.protocol import Closed, Held, Short
+from lockpin_core.ledger.protocol import Answer
 from lockpin_core.ledger.pulse import Pulse, Ticks
 from lockpin_core.ledger.turns import Ticket, Waiter
-
-type Answer = Held | Short | Closed
 
 NEVER = 2**63
 _READ = (

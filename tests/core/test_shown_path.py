@@ -5,7 +5,8 @@ import json
 import pytest
 from desks import Desk, config
 
-from lockpin_core.engine import Answered, shown_path
+from lockpin_core.admission_shown import shown_path
+from lockpin_core.engine import Answered
 from lockpin_core.settler import Admitted
 
 SECRET = "sk-proj-Zq81mT0nSecretSecret"

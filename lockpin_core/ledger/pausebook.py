@@ -1,0 +1,291 @@
+"""The breaker and the pauses of a SQLite ledger: the rule in force, who is charged too fast, whose calls pause.
+
+What is charged is added up from rows, those of other processes among them. Knows the SQL of `pauses` and where rules
+stand in `meta`; each change is an event's row.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lockpin_core.call import Payers
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.backlog import Backlog
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.definitions import COMMAND, CONFIG
+from lockpin_core.ledger.pauses import (
+    BREAKER,
+    KEY,
+    LOOP,
+    TASK,
+    BreakerRule,
+    Pause,
+    Paused,
+    Subject,
+    chosen,
+    loosens,
+    read_rule,
+    rule_terms,
+    subjects_named,
+    subjects_of,
+    told_of,
+)
+
+DEFINED, REMOVED = "breaker_defined", "breaker_removed"  # codes of events
+TRIPPED, RESET = "breaker_tripped", "breaker_reset"
+STOPPED, RESUMED = "task_stopped", "task_resumed"
+_REMEMBERED = 256  # subjects whose last charges are kept in memory
+
+_READ = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses'
+_PUT = (
+    'REPLACE INTO pauses (kind, scope, subject, "user", since, until, since_row, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)'
+)
+_DROP = 'DELETE FROM pauses WHERE kind = ? AND scope = ? AND subject = ? AND "user" = ?'
+_RULE = "breaker."  # with its source behind: the name of a rule in `meta`
+_CHARGED = "kind = 'charge' AND at >= ? AND +id > ? ORDER BY at, id"
+_OF = {
+    TASK: f"""SELECT id, at, usd FROM rows WHERE task = ? AND coalesce("user", '') = ? AND {_CHARGED}""",
+    KEY: f"""SELECT id, at, usd FROM rows WHERE "key" = ? AND '' = ? AND {_CHARGED}""",
+}
+_LAST_ROW = "SELECT coalesce(max(id), 0) FROM rows"
+
+type NoteEvent = Callable[[str, Mapping[str, object], str | None], None]  # code, data, task
+
+
+@dataclass(slots=True)
+class _Recent:
+    """What one was charged within the window, as far as rows were read."""
+
+    since_row: int  # after which they count
+    last_at: int
+    last_row: int
+    charges: deque[tuple[int, int]] = field(default_factory=deque)
+    total: int = 0
+
+    def add(self, row: int, at: int, nano: int) -> None:
+        self.last_at, self.last_row = at, row
+        self.charges.append((at, nano))
+        self.total += nano
+
+    def pass_time(self, horizon: int) -> None:
+        """Let go what is not after an instant."""
+        while self.charges and self.charges[0][0] <= horizon:
+            self.total -= self.charges.popleft()[1]
+
+
+class PauseBook:
+    """Pauses on one connection, inside its owner's transaction; `at` is the transaction's instant."""
+
+    def __init__(self, connection: sqlite3.Connection, backlog: Backlog, note_event: NoteEvent) -> None:
+        self.at = 0
+        self._connection, self._backlog, self._note_event = connection, backlog, note_event
+        self._pauses: dict[tuple[str, Subject], Pause] = {}
+        self._rules: dict[str, BreakerRule] = {}  # by source
+        self._recent: dict[Subject, _Recent] = {}
+
+    def read_anew(self) -> None:
+        """See what others may have changed."""
+        before = self._rules
+        self._pauses = {
+            (kind, Subject(scope, name, user)): Pause(since, until, since_row, json.loads(data))
+            for kind, scope, name, user, since, until, since_row, data in self._connection.execute(_READ)
+        }
+        sql = "SELECT name, value FROM meta WHERE name IN (?, ?)"
+        found = self._connection.execute(sql, (_RULE + CONFIG, _RULE + COMMAND)).fetchall()
+        self._rules = {name.removeprefix(_RULE): read_rule(json.loads(value)) for name, value in found}
+        if self._rules != before:
+            self._recent.clear()
+
+    def forget(self) -> None:
+        """Drop what is remembered, when a transaction did not happen."""
+        self._recent.clear()
+
+    @property
+    def rule(self) -> BreakerRule | None:
+        """Give the breaker's rule in force: a command's before a configuration's; None: there is none."""
+        return self._rules.get(COMMAND) or self._rules.get(CONFIG)
+
+    def rule_by(self, source: str) -> BreakerRule | None:
+        """Give the rule that a configuration, or a command, has set."""
+        return self._rules.get(source)
+
+    def define(self, rule: BreakerRule | None, source: str, by: Mapping[str, str]) -> None:
+        """Put a rule in force, or take it out of it, unless it is so already. `by`: who, or which configuration."""
+        if self._rules.get(source) == rule:
+            return
+        before = self.rule
+        if rule is None:
+            del self._rules[source]
+            self._connection.execute("DELETE FROM meta WHERE name = ?", (_RULE + source,))
+        else:
+            self._rules[source] = rule
+            self._connection.execute("REPLACE INTO meta VALUES (?, ?)", (_RULE + source, encode(rule_terms(rule))))
+        self._recent.clear()
+        told: dict[str, object] = {"source": source, "loosens": loosens(before, self.rule), **by}
+        if rule is None:
+            self._note_event(REMOVED, told, None)
+        else:
+            self._note_event(DEFINED, {**told, **rule_terms(rule)}, None)
+
+    def of(self, payers: Payers) -> Paused | None:
+        """Say whether the calls of these payers pause, and for how long at the longest; None: they do not."""
+        if not self._pauses:
+            return None
+        subjects = subjects_of(payers, (TASK, KEY))
+        return chosen(
+            self.at,
+            (
+                (kind, subject, pause)
+                for kind in (BREAKER, LOOP)
+                for subject in subjects
+                if (pause := self._pauses.get((kind, subject))) is not None
+            ),
+        )
+
+    def all(self) -> Iterator[Paused]:
+        """Give everybody whose calls pause."""
+        for (kind, subject), pause in sorted(self._pauses.items()):
+            if pause.is_on(self.at):
+                yield told_of(self.at, kind, subject, pause)
+
+    def charged(self, call: str, facts: Mapping[str, object], nano: int) -> tuple[Paused, ...]:
+        """Take notice that a call was charged; give whose calls pause from now on."""
+        rule = self.rule
+        if rule is None or not nano:
+            return ()
+        task, user, key = str(facts["task"]), _text(facts.get("user")), _text(facts.get("key"))
+        subjects = subjects_named(task, user, key, rule.scopes)
+        return tuple(found for subject in subjects if (found := self._trip(subject, rule, call)) is not None)
+
+    def _trip(self, subject: Subject, rule: BreakerRule, call: str) -> Paused | None:
+        before = self._pauses.get((BREAKER, subject))
+        if before is not None and before.is_on(self.at):
+            return None
+        total = self._total(subject, rule, 0 if before is None else before.since_row)
+        if total <= rule.usd.nano:
+            return None
+        until = self.at + rule.cooldown_us
+        figures = {"charged_nano": total, "usd_nano": rule.usd.nano, "window_us": rule.window_us}
+        pause = self._put(BREAKER, subject, until, TRIPPED, figures, {"until": until, "call": call})
+        self._drop_old()
+        return told_of(self.at, BREAKER, subject, pause)
+
+    def _total(self, subject: Subject, rule: BreakerRule, since_row: int) -> int:
+        """Add up what was charged within the window, after a row."""
+        self._backlog.write()
+        horizon = self.at - rule.window_us
+        recent = self._recent.get(subject)
+        if recent is None or recent.since_row != since_row:
+            if len(self._recent) >= _REMEMBERED:
+                self._recent.clear()
+            recent = self._recent[subject] = _Recent(since_row, 0, since_row)
+        recent.pass_time(horizon)
+        values = (subject.name, subject.user, max(horizon + 1, recent.last_at), recent.last_row)
+        for row, at, usd in self._connection.execute(_OF[subject.scope], values).fetchall():
+            recent.add(row, at, usd)
+        return recent.total
+
+    def _put(
+        self, kind: str, subject: Subject, until: int | None, code: str, data: Mapping[str, object],
+        more: Mapping[str, object],
+    ) -> Pause:  # fmt: skip
+        """Write a pause and the event that says so; from its row on charges are counted anew."""
+        self._note(code, subject, {**data, **more})
+        pause = self._pauses[kind, subject] = Pause(self.at, until, self._last_row(), data)
+        values = (kind, *subject, pause.since, until, pause.since_row, encode(dict(data)))
+        self._connection.execute(_PUT, values)
+        self._recent.pop(subject, None)
+        return pause
+
+    def _note(self, code: str, subject: Subject, data: Mapping[str, object]) -> None:
+        whose: dict[str, object] = {"scope": subject.scope, "subject": subject.name}
+        whose |= {"user": subject.user} if subject.user else {}
+        self._note_event(code, {**whose, **data}, subject.name if subject.scope == TASK else None)
+
+    def _last_row(self) -> int:
+        self._backlog.write()
+        (last,) = self._connection.execute(_LAST_ROW).fetchone()
+        return int(last)
+
+    def _drop_old(self) -> None:
+        """Take off breaker's pauses that mean nothing any more: whatever is counted now came after them."""
+        for (kind, subject), pause in list(self._pauses.items()):
+            if kind == BREAKER and pause.is_old(self.at):
+                del self._pauses[kind, subject]
+                self._connection.execute(_DROP, (kind, *subject))
+
+    def reset(self, scope: str | None, name: str | None, *, who: str) -> list[Subject]:
+        """End the breaker's pause of one subject, or of everybody; give whose. Charges are counted anew from now on."""
+        found = [
+            subject
+            for (kind, subject), pause in sorted(self._pauses.items())
+            if kind == BREAKER
+            and pause.is_on(self.at)
+            and scope in (None, subject.scope)
+            and name in (None, subject.name)
+        ]
+        for subject in found:
+            self._put(
+                BREAKER, subject, self.at, RESET, self._pauses[BREAKER, subject].data, {"who": who, "loosens": True}
+            )
+        return found
+
+    def stop_task(self, task: str, *, user: str | None, who: str, data: Mapping[str, object] | None = None) -> bool:
+        """Let a task's calls, of one user or of those without, pause until a person lets them go on.
+
+        `data`: why, in figures; no text of a body. False: they pause already.
+        """
+        subject = Subject(TASK, task, user or "")
+        if (LOOP, subject) in self._pauses:
+            return False
+        self._put(LOOP, subject, None, STOPPED, data or {}, {"who": who})
+        return True
+
+    def resume_task(self, task: str, *, who: str, user: str | None = None) -> bool:
+        """Let a stopped task's calls go on: of one user ("": of those without), or None: everybody's.
+
+        False: none of them was stopped.
+        """
+        found = [
+            subject
+            for kind, subject in sorted(self._pauses)
+            if kind == LOOP and subject.name == task and user in (None, subject.user)
+        ]
+        for subject in found:
+            del self._pauses[LOOP, subject]
+            self._connection.execute(_DROP, (LOOP, *subject))
+            self._note(RESUMED, subject, {"who": who, "loosens": True})
+        return bool(found)
+
+    def conflict(self, rule: BreakerRule | None) -> str | None:
+        """Say in what a configuration's breaker is another than the one that stands here; None: in nothing."""
+        there = self._rules.get(CONFIG)
+        return None if there == rule else f"breaker: {_words(there)} there and {_words(rule)} here"
+
+
+def set_rule(book: PauseBook, rule: BreakerRule, *, who: str) -> None:
+    """Put a command's rule in force, before that of any configuration."""
+    book.define(rule, COMMAND, {"who": who})
+
+
+def clear_rule(book: PauseBook, *, who: str) -> BreakerRule | None:
+    """Take a command's rule out of force; give what is in force then. Raises CommandError where there is none."""
+    if book.rule_by(COMMAND) is None:
+        raise CommandError("no breaker was set by command; `lockpin breaker status` says what is in force")
+    book.define(None, COMMAND, {"who": who})
+    return book.rule
+
+
+def _words(rule: BreakerRule | None) -> str:
+    if rule is None:
+        return "off"
+    seconds = (rule.window.total_seconds(), rule.cooldown.total_seconds())
+    return f"${rule.usd.exact()} in {seconds[0]:g}s by {rule.by}, cooldown {seconds[1]:g}s"
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
