@@ -19,7 +19,7 @@ FLOORS = (
     ("budgets", "wire", "provider*"),
     ("price*",),
     ("sizing", "config*"),
-    ("ladder", "observers", "settlement", "refusals", "forms", "receipt"),
+    ("attempts", "substitutes", "ladder", "observers", "settlement", "refusals", "forms", "receipt"),
     ("ledger",),
     ("admission*",),
     ("settler",),
