@@ -23,6 +23,7 @@ from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.keybook import limit_of
+from lockpin_core.ledger.marks import Marks, MemoryMarks
 from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, belongs
 from lockpin_core.ledger.memory_keys import MemoryKeys
 from lockpin_core.ledger.memory_state import Row
@@ -50,7 +51,7 @@ class MemoryLedger(MemoryBooks):
 
     def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
         super().__init__(clock=clock, ticks=ticks)
-        self._keys = MemoryKeys()
+        self._keys, self._marks = MemoryKeys(), MemoryMarks()
 
     def define(self, rules: Rules, origin: str = "", mode: str = "solo") -> Future[None]:
         """See Ledger. There is one process, so nobody can differ."""
@@ -141,6 +142,16 @@ class MemoryLedger(MemoryBooks):
         """See Ledger."""
         with self._lock:
             return done(self._keys.by_digest(digest, self._now()))
+
+    def marks(self, conversation: bytes) -> Future[Marks]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._marks.read(conversation, self._now()))
+
+    def mark(self, conversation: bytes, changes: Marks) -> None:
+        """See Ledger."""
+        with self._lock:
+            self._marks.change(conversation, changes, self._now())
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""

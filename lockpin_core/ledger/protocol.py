@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
@@ -240,6 +240,18 @@ class Ledger(Protocol):
 
         One that is over is given all the same, with why. Changes by others are seen by the next question, and no
         commit is waited for.
+        """
+
+    def marks(self, conversation: bytes) -> Future[Mapping[str, Any]]:
+        """Give what is remembered of a conversation, which is known by a digest; nothing: an empty mapping.
+
+        It is the same for all processes, and after a restart; what was not changed for 30 days is forgotten.
+        """
+
+    def mark(self, conversation: bytes, changes: Mapping[str, Any]) -> None:
+        """Remember these marks of a conversation too; None takes one away. JSON-ready, never text of a body.
+
+        Nobody waits for it, and every question after it here sees it.
         """
 
     def cancel(self, call_id: str) -> None:

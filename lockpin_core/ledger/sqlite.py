@@ -15,13 +15,14 @@ from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyRecord
-from lockpin_core.ledger import upstream
+from lockpin_core.ledger import marks, upstream
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.drive import Drive
 from lockpin_core.ledger.gather import Soon
 from lockpin_core.ledger.liveness import Liveness
 from lockpin_core.ledger.lookup import Lookup
+from lockpin_core.ledger.marks import Marks
 from lockpin_core.ledger.operations import Operation, cancelling
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
@@ -181,6 +182,17 @@ class SqliteLedger:
         """See Ledger. Answered in a thread of its own."""
         return self._lookup.ask(digest)
 
+    def marks(self, conversation: bytes) -> Future[Marks]:
+        """See Ledger."""
+        answer: Future[Marks] = Future()
+        run = partial(marks.read, conversation=conversation)
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
+        return answer
+
+    def mark(self, conversation: bytes, changes: Marks) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_mark, conversation=conversation, changes=dict(changes)), droppable=True))
+
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
         self._writer.submit(cancelling(call_id))
@@ -270,6 +282,10 @@ def _void(books: Books, call_id: str, outcome: Void) -> Resolved:
 
 def _uncapped(books: Books, note: CallNote) -> None:
     books.uncapped(note)
+
+
+def _mark(books: Books, conversation: bytes, changes: Marks) -> None:
+    marks.change(books, conversation, changes)
 
 
 def _nothing(books: Books) -> Any:

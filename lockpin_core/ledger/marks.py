@@ -1,0 +1,72 @@
+"""What is remembered of conversations, so that each is treated in one way from call to call, in every process.
+
+Marks are working state and no book: they are in no chain, and go when nothing was added to them for a month. A
+conversation is known by a digest. Knows the table and how marks are laid over others; knows no mark's meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from lockpin_core.clock import micros
+from lockpin_core.ledger.chain import encode
+from lockpin_core.ledger.frame import Frame
+
+KEPT_FOR = timedelta(days=30)
+_DROPPED = 100  # that go with one change: no transaction is long for it
+
+_READ = "SELECT marks FROM conversations WHERE id = ? AND at > ?"
+_WRITE = (
+    "INSERT INTO conversations (id, at, marks) VALUES (?, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET at = excluded.at, marks = excluded.marks"
+)
+_FORGET = "DELETE FROM conversations WHERE id = ?"
+_DROP = "DELETE FROM conversations WHERE id IN (SELECT id FROM conversations WHERE at <= ? ORDER BY at LIMIT ?)"
+
+type Marks = Mapping[str, Any]
+"""JSON-ready, by name; never text of a body."""
+
+
+def laid_over(before: Marks, changes: Marks) -> dict[str, Any]:
+    """Give marks with some of them changed; None takes one away."""
+    return {name: value for name, value in {**before, **changes}.items() if value is not None}
+
+
+def read(books: Frame, conversation: bytes) -> Marks:
+    """Give what is remembered of a conversation."""
+    found = books.connection.execute(_READ, (conversation, _oldest(books))).fetchone()
+    return {} if found is None else json.loads(found[0])
+
+
+def change(books: Frame, conversation: bytes, changes: Marks) -> None:
+    """Remember more of a conversation, and drop some of what is too old."""
+    after = laid_over(read(books, conversation), changes)
+    if after:
+        books.connection.execute(_WRITE, (conversation, books.at, encode(after)))
+    else:
+        books.connection.execute(_FORGET, (conversation,))
+    books.connection.execute(_DROP, (_oldest(books), _DROPPED))
+
+
+def _oldest(books: Frame) -> int:
+    return books.at - KEPT_FOR // timedelta(microseconds=1)
+
+
+class MemoryMarks:
+    """The same in a dict."""
+
+    def __init__(self) -> None:
+        self._marks: dict[bytes, tuple[int, Marks]] = {}
+
+    def read(self, conversation: bytes, now: datetime) -> Marks:
+        """See `read`."""
+        at, marks = self._marks.get(conversation, (0, {}))
+        return dict(marks) if at > micros(now - KEPT_FOR) else {}
+
+    def change(self, conversation: bytes, changes: Marks, now: datetime) -> None:
+        """See `change`."""
+        after = laid_over(self.read(conversation, now), changes)
+        self._marks[conversation] = micros(now), json.loads(encode(after))
