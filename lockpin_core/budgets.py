@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # commands read budgets without any call, and must start fast
 SCOPES = ("task", "machine", "key", "user", "team", "group", "ring", "project", "tag", "org")
 FILTERS = ("models", "providers", "users", "groups", "rings", "projects", "tags")  # in the order of their writing
 ORG = "org"  # the one subject of its scope
+_ENDLESS = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,17 @@ class Standing(NamedTuple):
 
     def fits(self, most: Money, tokens: int) -> bool:
         """Say whether spent + held + reserved + most ≤ limit, in dollars and in tokens where set."""
-        left, left_tokens = self.remaining(), self.remaining_tokens()
-        return (left is None or most <= left or not most) and (
-            left_tokens is None or tokens <= left_tokens or not tokens
-        )
+        return self.fits_usd(most) and self.fits_tokens(tokens)
+
+    def fits_usd(self, most: Money) -> bool:
+        """Say the same of dollars alone; nothing fits always."""
+        left = self.remaining()
+        return left is None or most <= left or not most
+
+    def fits_tokens(self, tokens: int) -> bool:
+        """Say the same of tokens alone."""
+        left = self.remaining_tokens()
+        return left is None or tokens <= left or not tokens
 
     def is_transient(self, most: Money, tokens: int) -> bool:
         """Say whether only held amounts are in the way: spent + reserved + needed ≤ limit."""
@@ -148,9 +156,12 @@ def with_reserve(standings: Sequence[Standing], reserve: Quote | None) -> tuple[
 
 
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
-    """List the enforced accounts that the quote does not fit: final before transient, then smallest remaining first."""
+    """List the enforced accounts that the quote does not fit: final before transient, then smallest remaining first.
+
+    What remains is that of the limit which it does not fit: dollars are compared with dollars, and come before tokens.
+    """
     short = [s for s in standings if s.budget.enforce and not s.fits(quote.most, quote.tokens)]
-    return sorted(short, key=lambda s: (s.is_transient(quote.most, quote.tokens), _left(s)))
+    return sorted(short, key=lambda s: (s.is_transient(quote.most, quote.tokens), _left(s, quote)))
 
 
 def account_id(budget: Budget, subject: str, span: WindowSpan) -> str:
@@ -167,9 +178,13 @@ def owner_of(account: str) -> str | None:
     return account.rpartition("\x1f")[2].partition("@")[2] or None
 
 
-def _left(standing: Standing) -> int:
-    left = standing.remaining()
-    return 2**63 if left is None else left.nano
+def _left(standing: Standing, quote: Quote) -> tuple[int, int]:
+    """Give what remains in dollars and in tokens of the limits that the quote does not fit."""
+    usd, tokens = standing.remaining(), standing.remaining_tokens()
+    return (
+        _ENDLESS if usd is None or standing.fits_usd(quote.most) else usd.nano,
+        _ENDLESS if tokens is None or standing.fits_tokens(quote.tokens) else tokens,
+    )
 
 
 def _is_in(wanted: Sequence[str], name: str | None) -> bool:

@@ -21,6 +21,7 @@ from lockpin_core.admission import (
     unread,
 )
 from lockpin_core.admission_counts import Counter, Counts
+from lockpin_core.admission_fits import what_fits
 from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_paused import pause_headers, pause_refusal
 from lockpin_core.admission_room import Found, Seeker
@@ -41,7 +42,6 @@ from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.forms import put
-from lockpin_core.ladder import room
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, Short
@@ -303,11 +303,8 @@ class Engine(Settler):
         return await beside_loop(len(incoming.body), rewrite)
 
     def _short(self, found: Found, short: Short) -> Answered:
-        fits: dict[str, object] = {}
         priced, call = found.priced, found.call
-        most = priced.largest_output(call.output_limit or 0, room(short.standings))
-        if priced.wire.has_limit and most >= max(1, priced.wire.min_output) and most < (call.output_limit or 0):
-            fits["max_output_tokens"] = most
+        fits = what_fits(priced, call, short.standings)
         tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
         words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
         return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short, call=call)

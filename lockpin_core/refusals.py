@@ -116,9 +116,12 @@ def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | 
 
 
 def _could_fit(standing: Standing, quote: Quote) -> bool:
-    """Say whether the call fits the limit of a window in which nothing was spent."""
-    usd_ok = standing.limit is None or quote.most <= standing.limit
-    return usd_ok and (standing.limit_tokens is None or quote.tokens <= standing.limit_tokens)
+    """Say whether the call fits the limit of a window in which nothing was spent, and which nobody has raised."""
+    budget = standing.budget
+    usd = standing.limit if budget.limit is None else budget.limit
+    tokens = standing.limit_tokens if budget.limit_tokens is None else budget.limit_tokens
+    usd_ok = usd is None or quote.most + standing.reserved <= usd
+    return usd_ok and (tokens is None or quote.tokens + standing.reserved_tokens <= tokens)
 
 
 def _words(standing: Standing, quote: Quote) -> str:
@@ -136,7 +139,7 @@ def _rule_words(standing: Standing) -> str:
 
 def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
     noun = "budget" if own else "limit"
-    if standing.limit is None or (standing.limit_tokens is not None and not _is_short_of_usd(standing, quote)):
+    if standing.limit is None or _is_of_tokens(standing, quote):
         return (
             f"{standing.limit_tokens:,} token {noun}: spent {standing.spent_tokens:,}, "
             f"in flight {standing.held_tokens:,}, this call needs up to {quote.tokens:,} tokens"
@@ -145,9 +148,12 @@ def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
     return f"${limit} {noun}: spent ${spent}, in flight ${held}, this call needs up to ${needed}"
 
 
-def _is_short_of_usd(standing: Standing, quote: Quote) -> bool:
-    left = standing.remaining()
-    return left is not None and quote.most > left
+def _is_of_tokens(standing: Standing, quote: Quote) -> bool:
+    """Say whether it is the limit in tokens that a text should name: where both are in the way, one that stays so."""
+    if standing.fits_tokens(quote.tokens):
+        return False
+    is_final = not standing.is_transient(ZERO, quote.tokens)
+    return standing.fits_usd(quote.most) or (is_final and standing.is_transient(quote.most, 0))
 
 
 def shown(amounts: Sequence[Money]) -> list[str]:

@@ -153,6 +153,19 @@ def test_violations_are_final_before_transient_then_by_what_is_left():
     assert violations([transient, fitting, tokens, warns, final, tighter], quote) == [tighter, final, tokens, transient]
 
 
+def test_what_is_left_is_that_of_the_limit_which_a_call_does_not_fit():
+    quote = nouns.quote("0.5", prompt=90, output=10)
+    roomy = nouns.standing(nouns.budget("a"), limit="1", spent="0.6")
+    few, fewer = (
+        nouns.standing(nouns.budget(name), limit="9", spent=spent, limit_tokens=100, spent_tokens=tokens)
+        for name, spent, tokens in (("b", "8.4", 10), ("c", "1", 20))
+    )
+    overrun = nouns.standing(nouns.budget("d"), limit="1", spent="2", limit_tokens=100, spent_tokens=30)
+
+    assert violations([few, fewer, roomy], quote) == [roomy, fewer, few]
+    assert violations([few, fewer, overrun], replace(quote, most=ZERO)) == [overrun, fewer, few]
+
+
 def test_an_account_is_named_by_budget_scope_subject_and_window():
     ids = {
         account_id(rule, subject, span)

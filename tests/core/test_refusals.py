@@ -183,6 +183,17 @@ def test_waiting_does_not_help_a_call_that_is_larger_than_the_limit():
         )
 
 
+def test_waiting_does_not_help_a_call_that_fits_only_a_limit_that_was_raised_for_this_window():
+    limited = replace(DEV, limit=Money.parse("0.3"))
+    short = [nouns.standing(limited, span=DAY, limit="0.5", spent="0.4")]
+
+    raised, usual = (budget_exceeded(TASK, nouns.quote(usd), short, NOW) for usd in ("0.31", "0.3"))
+
+    assert "retry_after_s" not in raised.detail
+    assert raised.message.endswith("so no reset makes room")
+    assert usual.detail["retry_after_s"] == 10.5 * 3600
+
+
 def test_text_of_several_spent_limits_says_when_the_last_of_them_starts_anew():
     day, held = day_standing(limit="1", spent="1"), day_standing(limit="9", held="8.7")
     span = WindowSpan(DAY.start, DAY.end + timedelta(days=4))
@@ -316,6 +327,18 @@ def test_with_both_limits_the_words_are_of_the_one_that_is_short():
     found = budget_exceeded(TASK, nouns.quote("0.1"), [dollars], NOW)
     assert "$0.0100 limit" in found.message
     assert {"budget_usd", "budget_tokens"} <= found.detail.keys()
+
+
+@pytest.mark.parametrize(
+    ("spent", "spent_tokens", "words"),
+    [("0.5", 0, "$1.00 limit"), ("0.5", 900, "1,000 token limit"), ("1", 900, "$1.00 limit"), ("1", 0, "$1.00 limit")],
+)
+def test_with_both_in_the_way_the_words_are_of_the_one_that_stays_so(spent, spent_tokens, words):
+    """In dollars, where both do."""
+    both = {"held": "0.45", "held_tokens": 900}
+    short = [day_standing(limit="1", spent=spent, limit_tokens=1000, spent_tokens=spent_tokens, **both)]
+
+    assert words in budget_exceeded(TASK, nouns.quote("0.1", prompt=150, output=50), short, NOW).message
 
 
 def test_a_tasks_own_token_limit_is_its_budget():

@@ -1,0 +1,35 @@
+"""What of a refused call would fit: the figures of a refusal's `fits`. Pure; knows no words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lockpin_core.admission import Priced
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call
+from lockpin_core.ladder import room
+
+_FIELD_BYTES = 48  # the names and the digits of an output limit, on whatever wire: they are counted with the prompt
+_FIELD_STRINGS = 3
+
+
+def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict[str, object]:
+    """Say with which output limit the call would be held if it were sent now; nothing where there is none.
+
+    A request without a limit gets longer by one, and what is said must fit with that.
+    """
+    if priced.parsed.output_limit is None:
+        content = priced.parsed.content
+        longer = replace(
+            content,
+            text_bytes=content.text_bytes + _FIELD_BYTES,
+            nfc_bytes=content.nfc_bytes + _FIELD_BYTES,
+            strings=content.strings + _FIELD_STRINGS,
+        )
+        priced = replace(priced, parsed=replace(priced.parsed, content=longer))
+    asked = call.output_limit or 0
+    most = priced.largest_output(asked, room(standings))
+    if not priced.wire.has_limit or not max(1, priced.wire.min_output) <= most < asked:
+        return {}
+    return {"max_output_tokens": most}

@@ -1,0 +1,128 @@
+"""What is said to fit is sent at once, under every mix of limits: it fits, and one token more does not."""
+
+import asyncio
+import json
+from dataclasses import replace
+from decimal import Decimal
+
+import desks
+import nouns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockpin_core.budgets import Budget
+from lockpin_core.call import Charge, Payers
+from lockpin_core.config import Fit
+from lockpin_core.config_near_cap import Degrade
+from lockpin_core.engine import Answered
+from lockpin_core.ledger.protocol import Rules
+from lockpin_core.money import Money
+from lockpin_core.settler import Admitted
+from lockpin_core.usage import Unit
+from lockpin_core.windows import Window
+
+HIGHEST = 4000  # of the output limits that are asked for
+
+
+@st.composite
+def scenes(draw):
+    """Draw budgets, what is spent and held on their accounts, and a call."""
+    budgets = []
+    for number in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(("usd", "tokens", "both")))
+        scope = draw(st.sampled_from(("machine", "task", "user", "team", "project", "org")))
+        window = draw(st.sampled_from((Window("lifetime"), Window("day"), Window("rolling", period_ms=3_600_000))))
+        budgets.append(
+            Budget(
+                f"b{number}",
+                scope,
+                window,
+                None if kind == "tokens" else Money(draw(st.integers(1, 400)) * 10**6),
+                None if kind == "usd" else draw(st.integers(1, 9000)),
+                enforce=draw(st.sampled_from((True, True, False))),
+                models=draw(st.sampled_from(((), (), ("in*",), ("pen",)))),
+            )
+        )
+    moves = draw(
+        st.lists(st.tuples(st.sampled_from(("spend", "hold")), st.integers(0, 60), st.integers(0, 2000)), max_size=3)
+    )
+    model = draw(st.sampled_from(("ink", "pen")))
+    provider = draw(st.sampled_from(("openai", "anthropic")))
+    choices = draw(st.sampled_from((1, 1, 3))) if provider == "openai" else 1
+    limit = draw(st.integers(1, HIGHEST)) if provider == "anthropic" else draw(st.none() | st.integers(1, HIGHEST))
+    return budgets, moves, model, provider, choices, limit
+
+
+class Scene:
+    """An engine on books that were used."""
+
+    def __init__(self, budgets, moves, model, provider, choices):
+        self.settings = desks.config(budgets=tuple(budgets), fit=Fit(False, 32_000, 1))
+        self.settings = replace(self.settings, near_cap=replace(self.settings.near_cap, degrade=Degrade(on=False)))
+        self.desk = desks.Desk(self.settings)
+        self.model, self.provider, self.choices = model, provider, choices
+        self.payers = Payers("t", "box", user="ann", team="web", project="shop")
+        self.rules = Rules(self.settings.all_budgets(), self.settings.task_default())
+        self.desk.ledger.define(self.rules)
+        for number, (kind, cents, tokens) in enumerate(moves):
+            self.move(f"m{number}", kind, Money(cents * 10**6), tokens)
+
+    def move(self, name, kind, usd, tokens):
+        quote = replace(nouns.quote(), most=usd, tokens=tokens)
+        call = nouns.call(id=name, payers=self.payers, model="ink", provider=self.provider, quote=quote)
+        held = self.desk.ledger.hold(call, self.rules).result()
+        if kind == "spend" and hasattr(held, "call"):
+            charge = Charge(usd, {Unit.OUTPUT: tokens}, tokens, "ink", None)
+            self.desk.ledger.settle(name, charge).result()
+
+    def ask(self, limit):
+        told = {"model": self.model, "messages": [{"role": "user", "content": "hello there"}]}
+        if limit is not None:
+            told["max_tokens" if self.provider == "anthropic" else "max_completion_tokens"] = limit
+        if self.choices > 1:
+            told["n"] = self.choices
+        incoming = replace(self.desk.incoming(told, provider=self.provider), payers=self.payers)
+        decision = asyncio.run(self.desk.engine.admit(incoming))
+        if isinstance(decision, Admitted):
+            assert decision.held.call.output_limit == limit or limit is None
+            self.desk.ledger.cancel(incoming.id)
+            return None
+        assert isinstance(decision, Answered)
+        assert decision.code == "budget_exceeded"
+        return json.loads(decision.reply.body, parse_float=Decimal)["lockpin"]
+
+
+@settings(max_examples=300)
+@given(scenes())
+def test_what_is_said_to_fit_fits_when_it_is_sent_at_once_and_one_token_more_does_not(scene):
+    budgets, moves, model, provider, choices, limit = scene
+    play = Scene(budgets, moves, model, provider, choices)
+
+    told = play.ask(limit)
+
+    if told is None:
+        return
+    fitting = told.get("fits", {}).get("max_output_tokens", 0)
+    assert fitting == 0 or play.ask(fitting) is None
+    again = play.ask(fitting + 1 + slack(limit, fitting + 1))
+    assert again is not None
+    assert again.get("fits", {}).get("max_output_tokens", 0) <= fitting + slack(limit, fitting)
+
+
+def slack(limit, said):
+    """Give by how much less may be said than fits: the digits of a limit, and its name, are counted with the prompt."""
+    if limit is None:
+        return 60
+    return 2 * (len(str(limit)) - len(str(said)))
+
+
+def test_a_request_without_a_limit_is_told_one_that_fits_though_naming_it_makes_the_request_longer():
+    """$0.001 at $1 and $5 a million: "ink" has the 500 tokens of the frame, 10 for the message, and its few words."""
+    play = Scene(
+        [Budget("b", "machine", Window("lifetime"), Money.parse("0.001"), enforce=True)], [], "ink", "openai", 1
+    )
+
+    told = play.ask(None)["fits"]["max_output_tokens"]
+
+    assert 60 < told < 98  # 490 tokens' worth is left at most
+    assert play.ask(told) is None
