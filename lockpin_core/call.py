@@ -158,6 +158,21 @@ class Parsed:
     layout: Layout | None = field(default=None, repr=False, compare=False)
 
 
+class ToolStep(NamedTuple):
+    """A call of one of the client's tools and its result, as a conversation in a request has them; no text of either.
+
+    Steps of one turn, which the model asked for together, have the same `turn`.
+    """
+
+    turn: int  # its place in the conversation; a later one has a higher number
+    name: str
+    arguments: bytes  # digest, whatever order and spaces they are written with
+    likeness: frozenset[int]  # hashes of the words in the arguments, numbers being all one: what two of them share
+    result: bytes  # digest; that of nothing where there is no result
+    is_empty: bool  # the result says nothing, or that there is nothing
+    is_error: bool  # the result is a failure
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """What to change in a request body, and nothing else."""

@@ -6,11 +6,12 @@ Source: the provider's Messages reference and the request types of its SDK, read
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
 from lockpin_core.errors import WireError
+from lockpin_core.wire import anthropic_steps
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
@@ -32,6 +33,7 @@ from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
+from lockpin_core.wire.tool_steps import steps_of
 
 MIN_THINKING_TOKENS = 1024  # the least budget that the provider accepts for thinking
 _TOUCHED = ("max_tokens", "thinking", "tools", "fallbacks")  # what `rewrite` may change
@@ -57,6 +59,7 @@ class AnthropicMessages(Wire):
     name = "anthropic_messages"
     min_output = 1
     cut_rule = "observed"
+    tool_mark = b"tool_result"
     error_shape = "anthropic"
 
     def parse(self, request: Request) -> Parsed:
@@ -116,6 +119,10 @@ class AnthropicMessages(Wire):
     def same_call(self, request: Request) -> bytes:
         """Give a digest that leaves out the output limit, and the thinking budget, which changes with it."""
         return digest(request, ("max_tokens", "budget_tokens"))
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its messages."""
+        return steps_of(request, anthropic_steps.tool_steps)
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.type` of an error body."""

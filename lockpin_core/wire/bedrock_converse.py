@@ -12,11 +12,12 @@ and prompt caching, and the service model of its SDK, read 2026-11.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
+from lockpin_core.wire import bedrock_steps
 from lockpin_core.wire.anthropic_messages import fitting_budget
 from lockpin_core.wire.bedrock_models import (
     bedrock_error,
@@ -35,6 +36,7 @@ from lockpin_core.wire.refusals import bedrock_refusal
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally
+from lockpin_core.wire.tool_steps import steps_of
 
 _FOR_MODEL = "additionalModelRequestFields"
 _TOUCHED = ("inferenceConfig", _FOR_MODEL)  # what `rewrite` may change
@@ -50,6 +52,7 @@ class BedrockConverse(Wire):
     name = "bedrock_converse"
     min_output = 1
     cut_rule = "hold"
+    tool_mark = b"toolResult"
     error_shape = "bedrock"
     stream_type = EVENT_STREAM
 
@@ -92,6 +95,10 @@ class BedrockConverse(Wire):
     def same_call(self, request: Request) -> bytes:
         """Give a digest that leaves out the output limit, and the thinking budget, which changes with it."""
         return digest(request, ("maxTokens", "budget_tokens"))
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its messages."""
+        return steps_of(request, bedrock_steps.tool_steps)
 
     def error_code(self, body: bytes) -> str | None:
         """Give the name of an error, where the body has it; most have it in a header."""

@@ -11,11 +11,11 @@ grounding and code execution, Vertex AI's of the same names, and the request typ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
-from lockpin_core.call import Content, Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Content, Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.gemini_shapes import (
@@ -29,6 +29,7 @@ from lockpin_core.wire.gemini_shapes import (
     schema_bytes,
     whole_of,
 )
+from lockpin_core.wire.gemini_steps import content_steps, enveloped_steps
 from lockpin_core.wire.gemini_usage import (
     MAPS_FEES,
     SEARCH_FEES,
@@ -53,6 +54,7 @@ from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
+from lockpin_core.wire.tool_steps import steps_of
 
 MAX_CANDIDATES = 128
 _LIMITS = ("maxOutputTokens", "max_output_tokens")
@@ -80,6 +82,7 @@ class Gemini(Wire):
     name = "gemini"
     min_output = 1
     cut_rule = "hold"
+    tool_mark = b"esponse"
     error_shape = "gemini"
     reads_headers = frozenset({_TIER_HEADER, _CAPACITY_HEADER})
 
@@ -144,6 +147,10 @@ class Gemini(Wire):
         bare = replace(request, path=_VERB.sub("", request.path))
         return digest(bare, (*_LIMITS, "thinkingBudget", "thinking_budget"))
 
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its contents."""
+        return steps_of(request, content_steps)
+
     def error_code(self, body: bytes) -> str | None:
         """Give `error.status` of an error body, which stands in a list where a stream was asked for."""
         found = next((read_object(event.data) for event in ObjectReader().feed(body)), None)
@@ -186,6 +193,10 @@ class CodeAssist(Gemini):
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
         inner = Splice.of(_object(body.get("request")))
         return body.having({"request": _lowered(inner, change.max_output)})
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of the contents in the envelope."""
+        return steps_of(request, enveloped_steps)
 
     def count_request(self, request: Request) -> CountRequest | None:
         """Give nothing: its `countTokens` leaves out instructions and tools."""

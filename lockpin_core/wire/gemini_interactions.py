@@ -7,13 +7,14 @@ Source: the provider's reference of interactions and the request types of its SD
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.gemini import DRAWS, SPEAKS, bare_model
 from lockpin_core.wire.gemini_shapes import listed, schema_bytes
+from lockpin_core.wire.gemini_steps import interaction_steps
 from lockpin_core.wire.gemini_usage import tier_of
 from lockpin_core.wire.interaction_shapes import REQUEST
 from lockpin_core.wire.interaction_usage import InteractionScanner, InteractionStreamScanner
@@ -23,6 +24,7 @@ from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import error_type, read_object
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
+from lockpin_core.wire.tool_steps import steps_of
 
 _CONFIG, _LIMIT = "generation_config", "max_output_tokens"
 _UNITS: Mapping[object, Unit] = {"text": Unit.OUTPUT, "image": Unit.IMAGE_OUT, "audio": Unit.AUDIO_OUT}
@@ -34,6 +36,7 @@ class GeminiInteractions(Wire):
     name = "gemini_interactions"
     min_output = 1
     cut_rule = "hold"
+    tool_mark = b"function_result"
     error_shape = "gemini"
     links = True
     omits_history = True
@@ -63,6 +66,10 @@ class GeminiInteractions(Wire):
     def same_call(self, request: Request) -> bytes:
         """Digest the call without its output limit."""
         return digest(request, (_LIMIT,))
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its steps."""
+        return steps_of(request, interaction_steps)
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.status` of an error body, else its code."""

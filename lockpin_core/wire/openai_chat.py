@@ -6,9 +6,9 @@ Source: OpenAI's Chat Completions reference and the request types of its SDK, re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
@@ -17,6 +17,7 @@ from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
+from lockpin_core.wire.openai_steps import chat_steps
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
@@ -24,6 +25,7 @@ from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
+from lockpin_core.wire.tool_steps import steps_of
 
 _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b|:online\b")  # these search the web on every call, asked or not
 _DRAWS = re.compile(r"\b(?:gemini|nano)\b.*(?:image|banana)")  # these draw, asked or not
@@ -39,6 +41,7 @@ class OpenAIChat(Wire):
     name = "openai_chat"
     min_output = 1
     cut_rule = "hold"
+    tool_mark = b"tool_call_id"
 
     def parse(self, request: Request) -> Parsed:
         """Read a Chat Completions request. Raises WireError where it is malformed or holds what cannot be bounded.
@@ -83,6 +86,10 @@ class OpenAIChat(Wire):
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its output limit."""
         return digest(request, _LIMITS)
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its messages."""
+        return steps_of(request, chat_steps)
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""

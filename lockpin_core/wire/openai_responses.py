@@ -6,16 +6,17 @@ Source: OpenAI's Responses reference and the request types of its SDK, read 2026
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolUse
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep, ToolUse
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_chat import asked_model, asks_stream
 from lockpin_core.wire.openai_extras import thinking
+from lockpin_core.wire.openai_steps import responses_steps
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
@@ -25,6 +26,7 @@ from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamS
 from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.tool_steps import steps_of
 
 TOOL_LIMIT = 5  # calls of the provider's own tools in a response, where the request does not limit them
 UNSEEN_TOOL_LIMIT = 1  # the same where none is seen, but what the provider keeps of the conversation may bring one in
@@ -48,6 +50,7 @@ class OpenAIResponses(Wire):
     min_output = 16  # less is refused by the provider
     cut_rule = "hold"
     links = True
+    tool_mark = b"call_output"
     lends_limit = True
 
     def parse(self, request: Request) -> Parsed:
@@ -125,6 +128,10 @@ class OpenAIResponses(Wire):
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its limits."""
         return digest(request, _TOUCHED)
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Read the tools of its items."""
+        return steps_of(request, responses_steps)
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""

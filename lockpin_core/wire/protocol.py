@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite
+from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite, ToolStep
 from lockpin_core.wire.jsonbody import digest
 
 
@@ -70,6 +70,7 @@ class Wire(Protocol):
     omits_history: ClassVar[bool] = False  # usage may leave out what a conversation that the provider keeps brings in
     held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
     has_limit: ClassVar[bool] = True  # a request can say how much output it may have
+    tool_mark: ClassVar[bytes] = b""  # stands in a body at least once for each result of a tool
     lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 
     @property
@@ -131,6 +132,13 @@ class Wire(Protocol):
     def same_call(self, request: Request) -> bytes:
         """Give a digest by which the same call is known again, whether it streams and whatever its output limit."""
         return digest(request, ())
+
+    def tool_steps(self, request: Request) -> Iterator[ToolStep]:
+        """Give the calls of the client's tools in the request's conversation, the last turn first, read as asked for.
+
+        Of a request that was parsed; what cannot be read as a step is left out. Never raises.
+        """
+        return iter(())
 
     def error_code(self, body: bytes) -> str | None:
         """Read the code of a provider's error body, for `billed_errors`; None where there is none. Never raises."""
