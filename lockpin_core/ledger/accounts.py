@@ -86,6 +86,12 @@ class Balance:
             self.steps.setdefault(leaves, Step()).raised_nano += nano
         return leaves
 
+    def take_back(self, nano: int, leaves: int | None) -> None:
+        """Take back a part of a raise that has not left yet; `leaves` is its step."""
+        self.raised_nano -= nano
+        if leaves is not None:
+            self.steps[leaves].raised_nano -= nano
+
     def forget_raises(self) -> None:
         """Take back what was added to the limit."""
         self.raised_nano = self.raised_tokens = 0

@@ -15,12 +15,13 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import Clock, NewId, instant
 from lockpin_core.errors import CommandError, LedgerUnavailable
 from lockpin_core.keys import KeyFacts, KeyRecord
-from lockpin_core.ledger import keybook
+from lockpin_core.ledger import keybook, questionbook
 from lockpin_core.ledger.accounts import Seat, TaskTerms, own_budget, seat_of
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Stored, loosens
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInfo
+from lockpin_core.ledger.questions import Question
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import MOST, ZERO, Money
@@ -118,16 +119,19 @@ class SqliteAdmin:
         if by.nano <= 0:
             raise CommandError(f'"{by.exact()}" is no raise; a positive amount is allowed')
         with self._transaction() as books:
-            seat = self._counted_seat(books, budget, subject)
-            if seat.budget.limit is None:
-                raise CommandError(_not_raised(books, seat))
-            refuse_too_much(seat.budget.limit + books.balances.raised(seat) + by, by)
-            standing, leaves = books.balances.raise_limit(seat, by.nano)
-            data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
-            data |= {"by_nano": by.nano, "loosens": seat.budget.enforce}
-            data |= {} if leaves is None else {"leaves_at": leaves}
-            books.event("budget_raised", data, subject if budget.own else None)
-            return standing
+            return self._raise(books, budget, subject, by, who)
+
+    def _raise(self, books: Books, budget: Budget, subject: str, by: Money, who: str) -> Standing:
+        seat = self._counted_seat(books, budget, subject)
+        if seat.budget.limit is None:
+            raise CommandError(_not_raised(books, seat))
+        refuse_too_much(seat.budget.limit + books.balances.raised(seat) + by, by)
+        standing, leaves = books.balances.raise_limit(seat, by.nano)
+        data: dict[str, object] = {"who": who, "budget": budget.name, "subject": subject, "account": seat.account}
+        data |= {"by_nano": by.nano, "loosens": seat.budget.enforce}
+        data |= {} if leaves is None else {"leaves_at": leaves}
+        books.event("budget_raised", data, subject if budget.own else None)
+        return standing
 
     def undo_raises(self, budget: Budget, subject: str, *, who: str) -> Standing:
         """See Admin."""
@@ -168,6 +172,20 @@ class SqliteAdmin:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
         with self._view(now) as (books, _):
             return standings_at(books.balances, books.tasks, rules, payers, books.now)
+
+    def questions(self) -> list[Question]:
+        """See Admin."""
+        with self._view() as (books, connection):
+            return questionbook.every(connection, books.at)
+
+    def answer(self, question_id: str, answer: str, *, who: str, by: Money | None = None) -> Question:
+        """See Admin."""
+        with self._transaction() as books:
+            question, amount = questionbook.answer(books, question_id, answer, by=by, who=who)
+            own = books.definitions.own()
+            if amount is not None and own is not None:
+                self._raise(books, own, question.task, amount, who)
+            return question
 
     def key_list(self) -> list[KeyRecord]:
         """See Admin."""

@@ -6,14 +6,13 @@ its ends. Knows the SQL of `accounts` and `budgets`; decides nothing.
 
 from __future__ import annotations
 
-import functools
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 from lockpin_core.budgets import Budget, Standing, account_id, owner_of
-from lockpin_core.clock import instant, micros
+from lockpin_core.clock import micros
+from lockpin_core.ledger.account_lines import OPEN_ACCOUNT, WRITE, Account, columns, read_sql, span_of
 from lockpin_core.ledger.accounts import (
     Balance,
     Seat,
@@ -29,25 +28,14 @@ from lockpin_core.ledger.accounts import (
 from lockpin_core.ledger.alerts import still_told
 from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import NoteEvent, encode
-from lockpin_core.ledger.definitions import Definitions, Stored
+from lockpin_core.ledger.definitions import Definitions
 from lockpin_core.ledger.past import FIRST, LAST, OpenCall, Past, ends
 from lockpin_core.ledger.totals import Totals
 from lockpin_core.money import Money
-from lockpin_core.windows import LIFETIME, WindowSpan
 
 _REMEMBERED = 1024  # accounts that are kept in memory
 _NOTHING = (0, 0)
 
-_NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens"
-_OWN = f"id, budget, subject, window_start, window_end, {_NUMBERS}, period_ms, alerted, counted_row, reset_row"
-_OPEN_ACCOUNT = (
-    "INSERT INTO accounts (id, budget, scope, subject, window_start, window_end, period_ms, counted_row, spent_nano, "
-    "held_nano, spent_tokens, held_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_WRITE = (
-    "UPDATE accounts SET spent_nano = ?, held_nano = ?, spent_tokens = ?, held_tokens = ?, raised_nano = ?, "
-    "raised_tokens = ?, alerted = ?, counted_row = ?, reset_row = ? WHERE id = ?"
-)
 _IN_WINDOW = (
     "SELECT id, subject, window_start, window_end FROM accounts WHERE budget = ? AND scope = ? "
     "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ? "
@@ -58,23 +46,6 @@ _PUT_STEP = "REPLACE INTO steps (account, leaves_at, spent_nano, spent_tokens, r
 _DROP_STEP = "DELETE FROM steps WHERE account = ? AND leaves_at = ?"
 
 
-@dataclass(slots=True)
-class _Account:
-    """An account in the running transaction."""
-
-    budget: str
-    subject: str
-    span: WindowSpan
-    balance: Balance
-    alerted: str = "[]"  # JSON list of what was told: see `alerts`
-    counted_row: int = 0  # up to which row what is not listed on it was counted too, or found not to belong
-    reset_row: int = 0  # from which row on it counts
-    owner: str | None = None  # see `owner_of`
-    touched: set[int] = field(default_factory=set)  # steps that are to be written or deleted
-    # The limits in force as they were last found, by what they follow from.
-    found: tuple[Stored, TaskTerms | None, Budget] | None = None
-
-
 class Balances:
     """Reads and writes accounts on one connection. `note_event` writes an event's row; `at` is the transaction's."""
 
@@ -83,11 +54,12 @@ class Balances:
         backlog: Backlog | None = None, totals: Totals | None = None,
     ) -> None:  # fmt: skip
         self.spans, self.at = Spans(), 0
+        self.note_forgotten: Callable[[str], None] = _take_no_notice  # told an account whose raises are taken back
         self._connection, self._backlog = connection, backlog or Backlog(connection)
         self._totals = totals or Totals(connection)
         self._note_event, self._definitions = note_event, definitions
         self.past = Past(connection)
-        self._known: dict[str, _Account] = {}
+        self._known: dict[str, Account] = {}
         self._rolling: set[str] = set()  # of the known ones, those from which spend leaves
         self._changed: set[str] = set()
 
@@ -101,7 +73,7 @@ class Balances:
         """Write what has changed."""
         if self._changed:
             changed = [(name, self._known[name]) for name in self._changed]
-            self._connection.executemany(_WRITE, [_columns(account, name) for name, account in changed])
+            self._connection.executemany(WRITE, [columns(account, name) for name, account in changed])
             for name, account in changed:
                 if account.touched:
                     self._write_steps(name, account)
@@ -110,7 +82,7 @@ class Balances:
             self._known.clear()
             self._rolling.clear()
 
-    def _write_steps(self, name: str, account: _Account) -> None:
+    def _write_steps(self, name: str, account: Account) -> None:
         here = [(leaves, account.balance.steps.get(leaves)) for leaves in account.touched]
         there = [(name, leaves, s.spent_nano, s.spent_tokens, s.raised_nano) for leaves, s in here if s is not None]
         self._connection.executemany(_PUT_STEP, there)
@@ -235,6 +207,13 @@ class Balances:
             account.touched.add(leaves)
         return self.rearm(seat), leaves
 
+    def take_back(self, name: str, nano: int, leaves: int | None) -> None:
+        """Take back a part of a raise of one account that was just read; see `raise_limit`."""
+        account = self._change(name)
+        account.balance.take_back(nano, leaves)
+        if leaves is not None:
+            account.touched.add(leaves)
+
     def raised(self, seat: Seat) -> Money:
         """Say what was added to the limit of one account."""
         self.standings((seat,))
@@ -243,9 +222,13 @@ class Balances:
     def forget_raises(self, seat: Seat) -> None:
         """Take back what was added to the limit of one account: its limit was set anew."""
         self.standings((seat,))
-        account = self._change(seat.account)
+        self._forget_raises(seat.account)
+
+    def _forget_raises(self, name: str) -> None:
+        account = self._change(name)
         account.balance.forget_raises()
         account.touched.update(account.balance.steps)
+        self.note_forgotten(name)
 
     def forget_all_raises(self, budget: Budget) -> None:
         """Take back what was added to the limits of a budget's accounts, and say so."""
@@ -253,10 +236,8 @@ class Balances:
         sql = "SELECT id FROM accounts WHERE budget = ? AND (raised_nano <> 0 OR raised_tokens <> 0) ORDER BY id"
         for (name,) in self._connection.execute(sql, (budget.name,)).fetchall():
             self._load([name])
-            account = self._change(name)
-            told = {"account": name, "raised_nano": account.balance.raised_nano}
-            account.balance.forget_raises()
-            account.touched.update(account.balance.steps)
+            told = {"account": name, "raised_nano": self._known[name].balance.raised_nano}
+            self._forget_raises(name)
             self._note_event("raises_forgotten", told)
 
     def reset(self, seat: Seat) -> tuple[Standing, Standing]:
@@ -281,7 +262,7 @@ class Balances:
         """List a budget's accounts with something spent or held in the window of an instant."""
         bounds = (FIRST, at, at, LAST, budget.window.period_ms)
         rows = self._connection.execute(_IN_WINDOW, (budget.name, budget.scope, *bounds)).fetchall()
-        return tuple(Seat(account, budget, subject, _span(start, end)) for account, subject, start, end in rows)
+        return tuple(Seat(account, budget, subject, span_of(start, end)) for account, subject, start, end in rows)
 
     def peek(self, seats: tuple[Seat, ...]) -> tuple[Standing, ...]:
         """Read how accounts stand without opening any: nothing is written."""
@@ -323,7 +304,7 @@ class Balances:
             "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ?",
             (budget.name, budget.scope, FIRST, self.at, self.at, LAST, budget.window.period_ms),
         ).fetchall()
-        spans = [(subject, _span(start, end)) for subject, start, end in rows if budget.lists(subject)]
+        spans = [(subject, span_of(start, end)) for subject, start, end in rows if budget.lists(subject)]
         return [Seat(account_id(budget, subject, span), budget, subject, span) for subject, span in spans]
 
     def rearm_all(self, budget: Budget) -> None:
@@ -334,7 +315,7 @@ class Balances:
             (budget.name,),
         ).fetchall()
         for account, subject, start, end in rows:
-            self.rearm(Seat(account, budget, subject, _span(start, end)))
+            self.rearm(Seat(account, budget, subject, span_of(start, end)))
 
     def _load(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self._known]
@@ -347,32 +328,32 @@ class Balances:
                     account.touched.update(account.balance.pass_time(self.at))
 
     def _read(self, names: Sequence[str]) -> None:
-        sql = _read_sql(len(names))
+        sql = read_sql(len(names))
         for name, budget, subject, start, end, *rest in self._connection.execute(sql, list(names)).fetchall():
             *numbers, period_ms, alerted, counted_row, reset_row = rest
             balance = Balance(*numbers)
             balance.period_ms = period_ms or 0
-            span, told = _span(start, end), (alerted, counted_row, reset_row, owner_of(name))
-            self._known[name] = _Account(budget, subject, span, balance, *told)
+            span, told = span_of(start, end), (alerted, counted_row, reset_row, owner_of(name))
+            self._known[name] = Account(budget, subject, span, balance, *told)
             if period_ms:
                 self._rolling.add(name)
                 steps = self._connection.execute(_READ_STEPS, (name,)).fetchall()
                 balance.steps = {leaves: Step(*amounts) for _, leaves, *amounts in steps}
 
-    def _change(self, name: str) -> _Account:
+    def _change(self, name: str) -> Account:
         self._changed.add(name)
         return self._known[name]
 
-    def _spend(self, account: _Account, held_at: int, amount: tuple[int, int]) -> None:
+    def _spend(self, account: Account, held_at: int, amount: tuple[int, int]) -> None:
         leaves = account.balance.spend(held_at, self.at, *amount) if any(amount) else None
         if leaves is not None:
             account.touched.add(leaves)
 
-    def _standing(self, name: str, account: _Account, terms: TaskTerms | None) -> Standing:
+    def _standing(self, name: str, account: Account, terms: TaskTerms | None) -> Standing:
         budget = self._budget_of(account, terms)
         return standing_from(name, budget, account.subject, account.span, account.balance)
 
-    def _budget_of(self, account: _Account, terms: TaskTerms | None) -> Budget:
+    def _budget_of(self, account: Account, terms: TaskTerms | None) -> Budget:
         """Give the budget that is in force for an account."""
         stored = self._definitions.find(account.budget)
         assert stored is not None, "an account's budget is not defined"
@@ -386,16 +367,16 @@ class Balances:
             account.found = found = (stored, terms, budget)
         return found[2]
 
-    def _open(self, seat: Seat) -> _Account:
+    def _open(self, seat: Seat) -> Account:
         """Make an account that counts the charges and open holds of its window so far."""
         balance, calls = self._seen(seat)
         self._join(seat.account, calls)
         row = self.past.last_row()
         names = (seat.account, seat.budget.name, seat.budget.scope, seat.subject, *ends(seat.span))
         numbers = (balance.spent_nano, balance.held_nano, balance.spent_tokens, balance.held_tokens)
-        self._connection.execute(_OPEN_ACCOUNT, (*names, balance.period_ms or None, row, *numbers))
+        self._connection.execute(OPEN_ACCOUNT, (*names, balance.period_ms or None, row, *numbers))
         owner = owner_of(seat.account)
-        account = _Account(seat.budget.name, seat.subject, seat.span, balance, counted_row=row, owner=owner)
+        account = Account(seat.budget.name, seat.subject, seat.span, balance, counted_row=row, owner=owner)
         self._known[seat.account] = account
         if balance.period_ms:
             self._rolling.add(seat.account)
@@ -431,19 +412,5 @@ class Balances:
         self._note_event(code, told)
 
 
-def _columns(account: _Account, name: str) -> tuple[object, ...]:
-    b = account.balance
-    numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
-    return (*numbers, account.alerted, account.counted_row, account.reset_row, name)
-
-
-@functools.lru_cache(maxsize=64)
-def _read_sql(count: int) -> str:
-    return f"SELECT {_OWN} FROM accounts WHERE id IN ({', '.join('?' * count)})"
-
-
-@functools.lru_cache(maxsize=1024)
-def _span(start: int | None, end: int | None) -> WindowSpan:
-    if start is None or end is None:
-        return LIFETIME
-    return WindowSpan(instant(start), instant(end))
+def _take_no_notice(account: str) -> None:
+    """There are no allowances to forget."""

@@ -14,6 +14,7 @@ from lockpin_core.budgets import Standing, violations
 from lockpin_core.call import Call, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerError
+from lockpin_core.ledger import questionbook
 from lockpin_core.ledger.accounts import Seat, TaskTerms
 from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.chain import encode
@@ -69,7 +70,7 @@ class Books(Frame):
 
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
-        out_of_turn: bool = False,
+        out_of_turn: bool = False, allowed: str | None = None,
     ) -> Answer | Waiter:  # fmt: skip
         """Hold the call's quote on all its accounts, or on none; or that of a smaller version, where one fits.
 
@@ -85,6 +86,8 @@ class Books(Frame):
             self.serve()
             mine = self.room.own.get(call.id)
             ahead = NOTHING if out_of_turn else self._ahead(mine)
+        if allowed is not None and self._is_allowed(call, rules, allowed, ahead):
+            wait, ahead = None, NOTHING  # its place is its own
         sizes = sizes_of(call, wait)
         if wait is None:
             answer = self._try(call, rules, smaller, ahead)
@@ -100,6 +103,13 @@ class Books(Frame):
         if mine is not None and not isinstance(answer, Short):
             self.room.answer(call.id, answer)
         return answer
+
+    def _is_allowed(self, call: Call, rules: Rules, question: str, ahead: Amounts) -> bool:
+        """Say whether a call fits now, by what a person has allowed."""
+        terms = self.terms(call.payers.task)
+        if (terms is not None and terms.closes(call.payers)) or self.pauses.of(call.payers) is not None:
+            return False
+        return questionbook.allow(self, call, self._seats_of(call, rules, terms), question, ahead)
 
     def serve(self) -> None:
         """Try this writer's waiters in the order of all tickets, if something may let one of them go.
@@ -214,7 +224,7 @@ class Books(Frame):
     def shrink(self, call_id: str, most: Money, tokens: int) -> bool:
         """Let an open hold become smaller. False: it is not open, or not larger than that; nothing is written then."""
         assert most.nano >= 0 <= tokens, "a hold cannot be less than nothing"
-        held = self._open_hold(call_id)
+        held = self.open_hold(call_id)
         less = (0, 0) if held is None else (max(held.usd - most.nano, 0), max(held.tokens - tokens, 0))
         if held is None or not any(less):
             return False
@@ -226,7 +236,8 @@ class Books(Frame):
         self.room.free(held.accounts)
         return True
 
-    def _open_hold(self, call_id: str) -> OpenHold | None:
+    def open_hold(self, call_id: str) -> OpenHold | None:
+        """Find a hold that is not resolved; None: there is none."""
         if (known := self._backlog.open.get(call_id)) is not None:
             return known
         self._backlog.write()
@@ -269,6 +280,7 @@ class Books(Frame):
         task, recent = self.tasks.spend(taken.task, charge.amount.nano)
         held, spent = (taken.usd, taken.tokens), (charge.amount.nano, charge.tokens)
         standings = self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)
+        standings = self.end_allowance(taken, charge.amount.nano, standings, task.terms)
         row = self._resolution(taken, standings, told(charge.shares)) | charge_columns(charge, over=over)
         digest = self.append("charge", row)
         tripped = self.pauses.charged(call_id, row, charge.amount.nano)
@@ -361,7 +373,9 @@ class Books(Frame):
 
     def _void(self, taken: OpenHold, outcome: Void) -> Resolved:
         held = (taken.usd, taken.tokens)
-        standings = self.balances.settle(taken.accounts, taken.at, held, (0, 0), self.terms(taken.task))
+        terms = self.terms(taken.task)
+        standings = self.balances.settle(taken.accounts, taken.at, held, (0, 0), terms)
+        standings = self.end_allowance(taken, 0, standings, terms)
         row = self._resolution(taken, standings)
         row |= {"reason": outcome.reason, "failed": int(outcome.failed), "usd": 0, "tokens": 0}
         digest = self.append("void", row)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lockpin_core.ledger.allowances import Allowance
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
 from lockpin_core.ledger.key_states import COLUMNS as KEY_COLUMNS
@@ -174,6 +175,7 @@ def differences(
     yield from _budgets(connection, replay)
     yield from _keys(connection, replay)
     yield from _key_digests(connection, replay)
+    yield from _allowances(connection, replay)
     if checkpoint is None:
         yield from _totals(connection)
     elif replay.taken_out is not None:  # an earlier version wrote no such row
@@ -342,6 +344,18 @@ def _key_digests(connection: sqlite3.Connection, replay: Replay) -> Iterator[Dif
     for key in sorted({*there, *here}):
         if there.get(key, []) != here.get(key, []):
             yield Difference(f"the secrets of key {key} are kept otherwise than its rows say")
+
+
+def _allowances(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    left = dict(replay.questions.allowances)
+    for call, *found in connection.execute("SELECT call, account, nano, leaves_at FROM allowances ORDER BY call"):
+        if left.pop(call, None) != Allowance(*found):
+            yield Difference(f"call {call}: what it was allowed is kept otherwise than its rows say", call)
+    for call in left:
+        yield Difference(f"call {call}: what it was allowed is not kept", call)
+    for call in replay.questions.allowances:
+        if call not in replay.open:
+            yield Difference(f"call {call}: it was allowed something, and is not open", call)
 
 
 def _totals(connection: sqlite3.Connection) -> Iterator[Difference]:

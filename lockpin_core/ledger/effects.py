@@ -14,9 +14,12 @@ from lockpin_core.budgets import SCOPES, Budget, account_id, subjects_in
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.ledger.accounts import TaskTerms, own_budget, users_of
+from lockpin_core.ledger.allowances import ENDED, GIVEN
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
 from lockpin_core.ledger.key_states import CODES, KeyStates
+from lockpin_core.ledger.question_states import QuestionStates
+from lockpin_core.ledger.questions import ANSWERED, ASKED
 from lockpin_core.ledger.tally import Defined, Name, OpenCall, Tally, Task, amount, shown
 from lockpin_core.ledger.whose import is_of
 from lockpin_core.windows import leaves_at, span_at
@@ -35,7 +38,8 @@ class Effects:
         self.ends: dict[str, tuple[int, bytes]] = {}
         self.definitions: dict[str, Defined] = {}
         self.tasks: dict[str, Task] = {}
-        self.keys = KeyStates()
+        self.keys, self.questions = KeyStates(), QuestionStates()
+        self.next: tuple[str, str, int] | None = None  # what the last row is for: a kind, a call, how much for it
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
         self.calls, self.over_hold = 0, 0
@@ -262,6 +266,9 @@ class Effects:
         if by <= 0:
             raise self._wrong("it raises by nothing")
         self._compare_loosens(data, loosened=self._enforces(account))
+        self._raise(account, by, data)
+
+    def _raise(self, account: Tally, by: int, data: Content) -> None:
         period_ms = account.name.period_ms
         if period_ms is None:
             account.balance.raised_nano += by
@@ -283,7 +290,11 @@ class Effects:
         account = self._account(data["account"])
         if account.balance.raised_nano != data["raised_nano"]:
             raise self._wrong(f"what it takes off {shown(account.id)} is not what that was raised by")
+        self._forget_raises(account)
+
+    def _forget_raises(self, account: Tally) -> None:
         account.forget_raises()
+        self.questions.forget(account.id)
 
     def _enforces(self, account: Tally) -> bool:
         return self.is_new and self._budget_of(account).enforce
@@ -303,7 +314,7 @@ class Effects:
         if not self.is_new:  # version 1 names no account: there every limit takes the raises back
             account = self._own_account(name, own, task.terms)
         if account is not None and account in self.accounts:
-            self._account(account).forget_raises()
+            self._forget_raises(self._account(account))
 
     def _own(self) -> Budget | None:
         return next((defined.budget for _, defined in sorted(self.definitions.items()) if defined.budget.own), None)
@@ -327,7 +338,33 @@ class Effects:
             self.open[call].writer = self._content["writer"]
 
     def _key_changed(self, data: Content) -> None:
-        words = self.keys.apply(self._content["code"], data, self.at)
+        self._check(self.keys.apply(self._content["code"], data, self.at))
+
+    def _question_asked(self, data: Content) -> None:
+        self._check(self.questions.ask(data, self._content["task"], self.row, self.at))
+
+    def _question_answered(self, data: Content) -> None:
+        self._check(self.questions.answer(data, self.at))
+
+    def _allowed_once(self, data: Content) -> None:
+        account, task = self._account(data["account"]), self._content["task"]
+        if not self._budget_of(account).own or account.name.subject != task:
+            raise self._wrong(f'{shown(account.id)} is not the own budget of task "{task}"')
+        self._check(self.questions.allow(data, task, self.at))
+        self._compare_loosens(data, loosened=self._enforces(account))
+        self._raise(account, data["by_nano"], data)
+        self.next = "hold", data["call"], data["by_nano"]
+
+    def _allowance_ended(self, data: Content) -> None:
+        call, by = data["call"], data["by_nano"]
+        given = self.questions.allowances.get(call)
+        if given is None or given.account != data["account"] or not 0 <= by <= given.nano:
+            raise self._wrong(f"it takes back what call {call} was not allowed")
+        if by:
+            self._account(given.account).take_back(by, given.leaves_at)
+        self.next = "end", call, by
+
+    def _check(self, words: str | None) -> None:
         if words is not None:
             raise self._wrong(words)
 
@@ -348,6 +385,10 @@ _EVENTS: Mapping[str, Callable[[Effects, Content], None]] = {
     "hold_deferred": Effects._hold_deferred,
     "hold_adopted": Effects._hold_adopted,
     "rows_taken_out": Effects._rows_taken_out,
+    ASKED: Effects._question_asked,
+    ANSWERED: Effects._question_answered,
+    GIVEN: Effects._allowed_once,
+    ENDED: Effects._allowance_ended,
     **dict.fromkeys(CODES, Effects._key_changed),
 }
 

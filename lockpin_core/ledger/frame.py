@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lockpin_core.budgets import Standing
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.alerts import Alerts
-from lockpin_core.ledger.backlog import Backlog
+from lockpin_core.ledger.allowances import ENDED, Allowances, unused
+from lockpin_core.ledger.backlog import Backlog, OpenHold
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
 from lockpin_core.ledger.columns import plain
@@ -58,6 +60,8 @@ class Frame:
         backlog, totals = Backlog(connection), Totals(connection)
         self.definitions = Definitions(connection, self.event)
         self.balances = Balances(connection, self.event, self.definitions, backlog, totals)
+        self.allowances = Allowances(connection)
+        self.balances.note_forgotten = self.allowances.drop
         self.alerts = Alerts(self.balances.told, self.balances.tell, self.event)
         self.tasks = Tasks(connection, backlog)
         self.pauses = PauseBook(connection, backlog, self.event)
@@ -112,6 +116,7 @@ class Frame:
         if version != schema.VERSION:
             raise LedgerUnavailable(f"the ledger was brought to version {version} by a newer Lockpin: restart this one")
         self.balances.begin()
+        self.allowances.begin()
         self.tasks.begin()
         self.definitions.read_anew()
         self.pauses.read_anew()
@@ -149,6 +154,7 @@ class Frame:
         self._end_written = (-1, "")
         self._backlog.forget()
         self.balances.begin()
+        self.allowances.begin()
         self.tasks.forget()
         self.definitions.forget()
         self.pauses.forget()
@@ -192,6 +198,22 @@ class Frame:
         """Give what commands said of a task; None: nobody has used or made it."""
         task = self.tasks.get(name)
         return None if task is None else task.terms
+
+    def end_allowance(
+        self, taken: OpenHold, cost: int, standings: tuple[Standing, ...], terms: TaskTerms | None
+    ) -> tuple[Standing, ...]:
+        """Take back what is unused of what a person allowed a call that has cost so much; give its accounts then."""
+        given = self.allowances.take(taken.call)
+        if given is None:
+            return standings
+        own = next(standing for standing in standings if standing.account == given.account)
+        left = own.remaining()
+        nano = unused(given, taken.usd, cost, None if left is None else left.nano, self.at)
+        if nano:
+            self.balances.take_back(given.account, nano, given.leaves_at)
+            self.room.has_changed = True  # who waits may not fit any more, whatever comes free
+        self.event(ENDED, {"account": given.account, "call": taken.call, "by_nano": nano}, taken.task)
+        return self.balances.current(taken.accounts, terms)
 
     def define(self, rules: Rules, origin: str | None = None) -> None:
         """Put a configuration's budgets and breaker in force, when they are others than before."""

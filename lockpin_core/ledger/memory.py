@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lockpin_core.budgets import Budget, Standing
+from lockpin_core.budgets import Budget, Standing, violations, with_reserve
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
@@ -19,30 +19,36 @@ from lockpin_core.ledger.admin import (
     refuse_too_much,
     refuse_uncounted,
 )
+from lockpin_core.ledger.attempts import left_by
+from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.keybook import limit_of
 from lockpin_core.ledger.marks import Marks, MemoryMarks
-from lockpin_core.ledger.memory_books import LIFETIME_TERMS, MemoryBooks, belongs
+from lockpin_core.ledger.memory_books import MemoryBooks
 from lockpin_core.ledger.memory_keys import MemoryKeys
-from lockpin_core.ledger.memory_state import Row
+from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Row, belongs
 from lockpin_core.ledger.memory_waiting import done
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import (
     Answer,
     CallNote,
+    Closed,
     Corrected,
     Deferred,
+    Held,
     Link,
     Resolved,
     Rules,
+    Short,
     Smaller,
     StoredBudget,
     TaskInfo,
     Wait,
 )
 from lockpin_core.ledger.pulse import Ticks
+from lockpin_core.ledger.questions import ANSWERED, ASKED, Asking, Question
 from lockpin_core.money import Money
 
 
@@ -52,6 +58,7 @@ class MemoryLedger(MemoryBooks):
     def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
         super().__init__(clock=clock, ticks=ticks)
         self._keys, self._marks = MemoryKeys(), MemoryMarks()
+        self.watchers = 0  # how many watch for questions
 
     def define(self, rules: Rules, origin: str = "", mode: str = "solo") -> Future[None]:
         """See Ledger. There is one process, so nobody can differ."""
@@ -62,12 +69,12 @@ class MemoryLedger(MemoryBooks):
 
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
-        out_of_turn: bool = False,
+        out_of_turn: bool = False, allowed: str | None = None,
     ) -> Future[Answer]:  # fmt: skip
         """See Ledger. Who waits is tried at the end of every step, and of `look_after` where only time has passed."""
         wait = wait if wait is not None and wait.patience > timedelta(0) else None
         with self._lock:
-            return self._hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+            return self._hold(call, rules, smaller, wait, out_of_turn=out_of_turn, allowed=allowed)
 
     def paused(self, payers: Payers) -> Future[Paused | None]:
         """See Ledger."""
@@ -96,6 +103,37 @@ class MemoryLedger(MemoryBooks):
         """See Ledger."""
         with self._lock:
             return self._resolve(call_id, None, outcome)
+
+    def replace(
+        self, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
+    ) -> Future[tuple[Resolved | None, Answer]]:
+        """See Ledger."""
+        charge, void = (outcome, Void("")) if isinstance(outcome, Charge) else (None, outcome)
+        with self._lock, self._room.shut():
+            if keep and call.id not in self._open:
+                before = self._in_the_way(call_id, charge, call, rules)
+                if before is not None:
+                    return done((None, before))
+            resolved = self._resolve(call_id, charge, void).result()
+            answer = self._hold(call, rules, None, None, out_of_turn=True).result()
+            assert not keep or isinstance(answer, Held | Paused), "the next attempt does not fit"
+            return done((resolved, answer))
+
+    def _in_the_way(self, call_id: str, charge: Charge | None, call: Call, rules: Rules) -> Answer | None:
+        """Say why a call does not fit beside what the one before leaves; None: it does."""
+        now, task, held = self._now(), call.payers.task, self._open.get(call_id)
+        if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
+            return Closed(now, task)
+        if (paused := self._pauses.of(call.payers, micros(now))) is not None:
+            return paused
+        standings = self._standings(self._seats(call.payers, call.provider, call.model, self._in_force(rules)))
+        after = standings
+        if held is not None:
+            quote, cost = held.call.quote, (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
+            amounts = OpenHold(call_id, micros(held.at), quote.most.nano, quote.tokens, held.accounts, "", task)
+            after = left_by(standings, amounts, cost, self._questions.allowances.get(call_id), micros(now))
+        short = tuple(violations(with_reserve(after, call.reserve), call.quote))
+        return Short(now, standings, short) if short else None
 
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
@@ -137,6 +175,22 @@ class MemoryLedger(MemoryBooks):
             for call_id, held in list(self._open.items()):
                 if held.expires is not None and held.expires <= self._now():
                     self._charge_in_full(call_id, held, EXPIRED)
+
+    def ask(self, asking: Asking) -> Future[Question | None]:
+        """See Ledger."""
+        with self._lock:
+            found = self._questions.join(asking, self._now())
+            if found is not None and (found.answer is not None or self.watchers):
+                return done(found)
+            if not self.watchers:
+                return done(None)
+            self._event(ASKED, asking.call.payers.task)
+            return done(self._questions.put(asking, self._now()))
+
+    def question(self, question_id: str) -> Future[Question | None]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._questions.find(question_id))
 
     def key(self, digest: bytes) -> Future[KeyRecord | None]:
         """See Ledger."""
@@ -190,7 +244,7 @@ class MemoryLedger(MemoryBooks):
                     self._catch_up(self._accounts[seat.account])
                 if limit is not None:
                     self._standings((seat,))
-                    self._accounts[seat.account].balance.forget_raises()
+                    self._forget_raises(seat.account)
                 self._rearm(seat)
             return self._info(name)
 
@@ -259,10 +313,9 @@ class MemoryLedger(MemoryBooks):
         with self._lock:
             seat = self._counted_seat(budget, subject)
             self._standings((seat,))
-            balance = self._accounts[seat.account].balance
-            if not balance.raised_nano:
+            if not self._accounts[seat.account].balance.raised_nano:
                 raise CommandError(f'the limit of budget "{budget.name}" of "{subject}" was not raised')
-            balance.forget_raises()
+            self._forget_raises(seat.account)
             self._event("raises_forgotten", None)
             return self._rearm(seat)
 
@@ -310,6 +363,20 @@ class MemoryLedger(MemoryBooks):
                 for s in self._standings(tuple(seats.values()))
                 if s.spent or s.held or s.spent_tokens or s.held_tokens
             ]
+
+    def questions(self) -> list[Question]:
+        """See Admin."""
+        with self._lock:
+            return self._questions.every()
+
+    def answer(self, question_id: str, answer: str, *, who: str, by: Money | None = None) -> Question:
+        """See Admin."""
+        with self._lock:
+            question, amount = self._questions.amount_of(question_id, answer, by, self._now())
+            if amount is not None and self._default is not None:
+                self.raise_budget(self._default, question.task, amount, who=who)
+            self._event(ANSWERED, question.task)
+            return self._questions.answer(question, answer, who=who, now=self._now())
 
     def key_list(self) -> list[KeyRecord]:
         """See Admin."""

@@ -16,18 +16,19 @@ from lockpin_core.ledger.accounts import (
     Spans,
     TaskTerms,
     budget_in,
-    is_in,
     own_budget,
     seat_of,
     seats_of,
     standing_of,
 )
 from lockpin_core.ledger.alerts import Alerts, still_told
+from lockpin_core.ledger.allowances import ENDED, GIVEN, Allowance, missing, unused
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.memory_pauses import MemoryPauses
-from lockpin_core.ledger.memory_state import Account, Booked, Definition, Open, Row
+from lockpin_core.ledger.memory_questions import MemoryQuestions
+from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Account, Booked, Definition, Open, Row, belongs
 from lockpin_core.ledger.memory_waiting import MemoryRoom, Turn, done
 from lockpin_core.ledger.protocol import (
     Answer,
@@ -58,8 +59,6 @@ from lockpin_core.ledger.upstream import MemoryLinks
 from lockpin_core.money import ZERO, Money
 from lockpin_core.windows import kind_text
 
-LIFETIME_TERMS = TaskTerms("lifetime", None, None, closed=False)
-
 
 class MemoryBooks:
     """Accounts, open and resolved calls, definitions; one step at a time, under the caller's lock."""
@@ -80,6 +79,7 @@ class MemoryBooks:
         self._rules: Rules | None = None
         self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
         self._coalescer, self._links, self._pauses = Coalescer(), MemoryLinks(), MemoryPauses(self._numbered_event)
+        self._questions = MemoryQuestions()
         self._alerts = Alerts(
             lambda name: self._accounts[name].told, self._tell, lambda code, _: self._event(code, None)
         )  # fmt: skip
@@ -93,8 +93,9 @@ class MemoryBooks:
         self._resolve(call_id, Charge(quote.most, {}, quote.tokens, None, None, reason, estimated=True), Void(""))
 
     def _hold(
-        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool
-    ) -> Future[Answer]:
+        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool,
+        allowed: str | None = None,
+    ) -> Future[Answer]:  # fmt: skip
         if call.id in self._open:
             held = self._open[call.id]
             return done(Held(call, held.at, self._current(held.accounts)))
@@ -103,6 +104,8 @@ class MemoryBooks:
             return waiting
         self._serve()
         ahead = NOTHING if out_of_turn else self._room.ahead_of_newcomers(micros(self._now()))
+        if allowed is not None and self._is_allowed(call, rules, allowed, ahead):
+            wait, ahead = None, NOTHING  # its place is its own
         if wait is None:
             return done(self._try(call, rules, smaller, ahead))
         sizes = sizes_of(call, wait)
@@ -115,6 +118,46 @@ class MemoryBooks:
                 return self._room.enter(moved(Waiter(call, rules, smaller, ticket, deadline_s, sizes), sizes, found))
             answer = self._try(call, rules, smaller, NOTHING)
         return done(answer)
+
+    def _is_allowed(self, call: Call, rules: Rules, question_id: str, ahead: Amounts) -> bool:
+        """Let a call have what its task is short of, where a person allowed it, and say whether it fits now."""
+        now, question = self._now(), self._questions.find(question_id)
+        is_closed = self._terms.get(call.payers.task, LIFETIME_TERMS).closes(call.payers)
+        is_shut = is_closed or self._pauses.of(call.payers, micros(now)) is not None
+        if question is None or is_shut or not question.lets_go(call, now):
+            return False
+        if not self._origin:
+            self._define(rules)
+        seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
+        others = {name: amount for name, amount in ahead.items() if seats and name != seats[0].account}
+        found = missing(call, question, with_waiters(self._standings(seats), others))
+        if found is None:
+            return False
+        standing, nano = found
+        if nano:
+            leaves = self._accounts[standing.account].balance.add_raise(micros(now), nano)
+            self._questions.allowances[call.id] = Allowance(standing.account, nano, leaves)
+            self._event(GIVEN, call.payers.task)
+            self._rearm(seats[0])
+        self._questions.use(question_id, now)
+        return True
+
+    def _end_allowance(self, held: Open, cost: int) -> None:
+        """Take back what is unused of what a person allowed a call."""
+        given = self._questions.allowances.pop(held.call.id, None)
+        if given is None:
+            return
+        account, at = self._accounts[given.account], micros(self._now())
+        account.balance.pass_time(at)
+        left = self._standing(account).remaining()
+        nano = unused(given, held.call.quote.most.nano, cost, None if left is None else left.nano, at)
+        if nano:
+            account.balance.take_back(nano, given.leaves_at)
+        self._event(ENDED, held.call.payers.task)
+
+    def _forget_raises(self, name: str) -> None:
+        self._accounts[name].balance.forget_raises()
+        self._questions.forget_account(name)
 
     def _serve(self) -> None:
         """Try those who wait, if something may let one of them go."""
@@ -264,7 +307,7 @@ class MemoryBooks:
         for account in accounts:
             account.seat = replace(account.seat, budget=budget)
             if (before.budget.limit, before.budget.limit_tokens) != (budget.limit, budget.limit_tokens):
-                account.balance.forget_raises()
+                self._forget_raises(account.seat.account)
             self._rearm(account.seat)
         turned = (before.budget.window, before.budget.scope) != (budget.window, budget.scope)
         for account in accounts:
@@ -294,6 +337,7 @@ class MemoryBooks:
             balance.held_tokens -= quote.tokens
             if usd or tokens:
                 balance.spend(micros(held.at), micros(self._now()), usd, tokens)
+        self._end_allowance(held, usd)
         charges = self._charges.setdefault(task, [])
         if charge is not None:
             charges.append(charge.amount)
@@ -399,10 +443,3 @@ class MemoryBooks:
             self.rows.append(Row("refusal", self._now(), note.id, note.payers.task, count=refused.count, code=code))
             full = self._current([name for name in note.accounts if name in self._accounts])
             self._alerts.refused(full, note.id, micros(self._now()))
-
-
-def belongs(held: Open, seat: Seat) -> bool:
-    """Say whether a call is one of an account."""
-    call, budget = held.call, seat.budget
-    applies = budget.applies(call.payers, provider=call.provider, model=call.model)
-    return applies and seat.subject in budget.subjects(call.payers) and is_in(seat.span, held.at)

@@ -1,4 +1,4 @@
-"""What a ledger in memory keeps of rows, accounts, calls and definitions. Data, no steps."""
+"""What a ledger in memory keeps of rows, accounts, calls and definitions, and which call is whose. No steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import datetime
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Call
 from lockpin_core.clock import micros
-from lockpin_core.ledger.accounts import Balance, Seat
+from lockpin_core.ledger.accounts import Balance, Seat, TaskTerms, is_in
 from lockpin_core.ledger.protocol import StoredBudget
+
+LIFETIME_TERMS = TaskTerms("lifetime", None, None, closed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,10 @@ class Booked:
     usd: int
     tokens: int
     code: str
+
+
+def belongs(held: Open, seat: Seat) -> bool:
+    """Say whether a call is one of an account."""
+    call, budget = held.call, seat.budget
+    applies = budget.applies(call.payers, provider=call.provider, model=call.model)
+    return applies and seat.subject in budget.subjects(call.payers) and is_in(seat.span, held.at)

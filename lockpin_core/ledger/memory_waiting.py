@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -44,6 +45,7 @@ class MemoryRoom:
 
     def __init__(self) -> None:
         self.has_changed = False  # something happened since they were tried, so that they may stand otherwise
+        self._is_shut = False
         self._wake_at = 0  # when time alone may let one of them go
         self._places: dict[str, _Place] = {}
 
@@ -74,8 +76,19 @@ class MemoryRoom:
             self.has_changed = True
             place.future.cancel()
 
+    @contextlib.contextmanager
+    def shut(self) -> Iterator[None]:
+        """Let nobody go while a block runs."""
+        self._is_shut = True
+        try:
+            yield
+        finally:
+            self._is_shut = False
+
     def is_due(self, at: int, ticks_s: float) -> bool:
         """Say whether those who wait are to be tried. `ticks_s`: of the clock that never steps."""
+        if self._is_shut:
+            return False
         self._drop_cancelled()
         is_over = any(ticks_s >= place.waiter.deadline_s for place in self._places.values())
         return bool(self._places) and (self.has_changed or is_over or at >= self._wake_at)

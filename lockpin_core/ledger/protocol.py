@@ -12,6 +12,7 @@ from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.keys import KeyFacts, KeyRecord
 from lockpin_core.ledger.pauses import BreakerRule, Paused
+from lockpin_core.ledger.questions import Asking, Question
 from lockpin_core.money import Money
 
 
@@ -172,7 +173,7 @@ class Ledger(Protocol):
 
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
-        out_of_turn: bool = False,
+        out_of_turn: bool = False, allowed: str | None = None,
     ) -> Future[Answer]:  # fmt: skip
         """Check every enforced limit of the call's accounts and hold its quote on all of them, or on none.
 
@@ -191,7 +192,31 @@ class Ledger(Protocol):
         one; when its turn comes `smaller` is asked, so that it goes as large as fits then. Before the last answer it is
         tried once more, out of turn, and then `smaller` is asked. Its future can be cancelled until it is answered:
         that gives up the place, or takes the hold off.
+
+        `allowed` is a question that was answered "once": where only the task's own dollar limit is short, that is
+        raised in the same step by just what the call is short of, and what is unused of it is taken back in the step
+        that resolves the call. One that is used, or of another task, or that showed a smaller price, changes nothing.
         """
+
+    def replace(
+        self, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
+    ) -> Future[tuple[Resolved | None, Answer]]:
+        """End a failed attempt and hold the next one, `call`, in one step; nobody waits for room, or goes between.
+
+        `keep`: where the next one does not fit beside what the first leaves, that one stays as it is, and no
+        resolution is given. Otherwise it is resolved in any case. The same ids again give the first answers. Fails with
+        LedgerUnavailable like a hold: then nothing has happened, and the first one is still to be resolved.
+        """
+
+    def ask(self, asking: Asking) -> Future[Question | None]:
+        """Put a question to whoever watches; None: nobody does.
+
+        The same call of the same task joins the question that is open about it, or gets the answer that was given a
+        short while ago and nobody has used.
+        """
+
+    def question(self, question_id: str) -> Future[Question | None]:
+        """Look how a question stands, whichever process put it; None: there is none. No commit is waited for."""
 
     def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> Future[tuple[Standing, ...]]:
         """Show the accounts that such a call would be charged to, without holding anything.
@@ -330,6 +355,12 @@ class Admin(Protocol):
         """Say what a call that has ended really cost; the difference is booked in the window of its hold."""
 
     def standings(self, rules: Rules, payers: Payers | None, *, now: datetime) -> Sequence[Standing]: ...
+    def questions(self) -> Sequence[Question]:
+        """List the questions of the last day, newest first."""
+
+    def answer(self, question_id: str, answer: str, *, who: str, by: Money | None = None) -> Question:
+        """Answer a question, the first who does. "raise" adds `by`, or what was shown, to the limit of its task."""
+
     def key_list(self) -> Sequence[KeyRecord]:
         """List every key, oldest first, those that are over among them."""
 

@@ -15,11 +15,13 @@ from typing import Any
 from lockpin_core.budgets import SCOPES, subjects_in
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
+from lockpin_core.ledger.allowances import unused
 from lockpin_core.ledger.chain import ZERO_HASH
 from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of
 from lockpin_core.ledger.effects import Effects
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Who, Wrong, not_its
 from lockpin_core.ledger.key_states import KeyStates
+from lockpin_core.ledger.question_states import QuestionStates
 from lockpin_core.ledger.shares import TOKEN_COLUMNS, raw
 from lockpin_core.ledger.tally import PLACES, Defined, OpenCall, Tally, Task, amount, shown
 from lockpin_core.ledger.whose import WHO_NAMES
@@ -60,7 +62,10 @@ class Replay(Effects):
             kind = _KINDS.get(content["kind"])
             if kind is None:
                 raise self._wrong(f'its kind is "{content["kind"]}", which no version writes')
-            kind(self, content)
+            if self.next is None:
+                kind(self, content)
+            else:
+                self._follow_allowance(kind, content)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             # Content that the chain covers and no ledger writes: somebody made the chain anew.
             raise self._wrong(f"it does not say what its kind must say ({type(error).__name__}: {error})") from error
@@ -86,6 +91,7 @@ class Replay(Effects):
             "tasks": {name: task.state() for name, task in self.tasks.items()}, "keys": self.keys.state(),
             "accounts": {name: account.state() for name, account in self.accounts.items()},
             "open": {call: held.state() for call, held in self.open.items()},
+            "questions": self.questions.state(), "next": self.next,
         }  # fmt: skip
 
     @classmethod
@@ -99,6 +105,8 @@ class Replay(Effects):
         made.definitions = {name: Defined.of(name, told) for name, told in state["definitions"].items()}
         made.tasks = {name: Task.of(told) for name, told in state["tasks"].items()}
         made.keys = KeyStates.of(state.get("keys", {}))
+        made.questions = QuestionStates.of(state.get("questions", ({}, {})))
+        made.next = tuple(state["next"]) if state.get("next") is not None else None
         made.accounts = {name: Tally.of(name, told) for name, told in state["accounts"].items()}
         made.open = {call: OpenCall.of(told) for call, told in state["open"].items()}
         made.is_new, made._charged_from = state.get("is_new", False), made.at
@@ -124,6 +132,24 @@ class Replay(Effects):
         if prev != end:
             raise self._wrong(f"it does not follow the row before it of its writer {writer}: that row's hash differs")
         self.ends[writer] = (seq, written)
+
+    def _follow_allowance(self, kind: Callable[[Replay, Content], None], content: Content) -> None:
+        """Take the row that must follow on what was allowed to a call, or taken back of it."""
+        assert self.next is not None, "nothing was allowed or taken back"
+        (wanted, call, by), self.next = self.next, None
+        kinds = ("hold",) if wanted == "hold" else ("charge", "void")
+        if content["kind"] not in kinds or content["call"] != call:
+            raise self._wrong(f"the row before it is of call {call}, whose {wanted} does not follow")
+        if wanted == "hold":
+            kind(self, content)
+            return
+        held, given = self._held(content), self.questions.allowances.pop(call)
+        kind(self, content)
+        account = self.accounts[given.account]
+        self._put_limit(account)
+        left = account.left()
+        if by != unused(given, held.usd, content["usd"], None if left is None else left + by, self.at):
+            raise self._wrong(f"what was taken back of its allowance is not ${Money(by).exact()}")
 
     def _hold(self, content: Content) -> None:
         call, usd, tokens, at, task = (content[n] for n in ("call", "usd", "tokens", "at", "task"))
@@ -191,6 +217,8 @@ class Replay(Effects):
 
     def _charge(self, content: Content) -> None:
         held, usd, tokens = self._held(content), content["usd"], content["tokens"]
+        if content["call"] in self.questions.allowances:
+            raise self._wrong("nothing is said of what it was allowed and has not used")
         names = self._compare(content, held)
         self._compare_facts(content, held)
         is_charge = content["kind"] == "charge"

@@ -163,10 +163,10 @@ QUESTIONS = """
 CREATE TABLE questions (
   id TEXT PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('approval', 'loop')),
-  call TEXT NOT NULL, digest BLOB NOT NULL, task TEXT NOT NULL, "key" TEXT, "user" TEXT,
+  call TEXT NOT NULL, digest BLOB NOT NULL, task TEXT NOT NULL, "key" TEXT, "user" TEXT, model TEXT NOT NULL,
   asked INTEGER NOT NULL, until INTEGER NOT NULL,
-  answer TEXT, answered INTEGER, who TEXT, used INTEGER,
-  data TEXT NOT NULL
+  needed_nano INTEGER NOT NULL, short_nano INTEGER NOT NULL, choices TEXT NOT NULL, data TEXT NOT NULL,
+  answer TEXT, answered INTEGER, who TEXT, used INTEGER
 ) STRICT, WITHOUT ROWID"""
 
 # What "allow once" has added to a task's own limit for one call, until that call is resolved.

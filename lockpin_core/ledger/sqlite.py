@@ -15,7 +15,8 @@ from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyRecord
-from lockpin_core.ledger import marks, upstream
+from lockpin_core.ledger import marks, questionbook, upstream
+from lockpin_core.ledger.attempts import replace_hold
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.drive import Drive
@@ -39,7 +40,9 @@ from lockpin_core.ledger.protocol import (
     Wait,
 )
 from lockpin_core.ledger.pulse import Pulse, Ticks
+from lockpin_core.ledger.questions import Asking, Question
 from lockpin_core.ledger.turns import Waiter
+from lockpin_core.ledger.watchers import watching
 from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
 from lockpin_core.money import Money
 
@@ -90,6 +93,7 @@ class SqliteLedger:
         except LedgerError:
             connection.close()
             raise
+        self._watching = partial(watching, path, ticks)
         books = Books(connection, self.writer_id)
         books.room.ticks, books.room.pulse = ticks, Pulse(self._liveness.folder, self.writer_id, ticks)
         self._writer = Writer(
@@ -106,12 +110,14 @@ class SqliteLedger:
 
     def hold(
         self, call: Call, rules: Rules, smaller: Smaller | None = None, wait: Wait | None = None, *,
-        out_of_turn: bool = False,
+        out_of_turn: bool = False, allowed: str | None = None,
     ) -> Future[Answer]:  # fmt: skip
         """See Ledger."""
         answer: Future[Answer] = Future()
         wait = wait if wait is not None and wait.patience > timedelta(0) else None
-        run = partial(_hold, call=call, rules=rules, smaller=smaller, wait=wait, out_of_turn=out_of_turn)
+        run = partial(
+            _hold, call=call, rules=rules, smaller=smaller, wait=wait, out_of_turn=out_of_turn, allowed=allowed
+        )
         degraded = partial(_hold_without, call=call, rules=rules, clock=self._clock)
         waits = wait is not None
         operation = Operation(run, answer, kept=False, call_id=call.id, waits=waits, degraded=degraded)
@@ -178,6 +184,26 @@ class SqliteLedger:
         self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
 
+    def replace(
+        self, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
+    ) -> Future[tuple[Resolved | None, Answer]]:
+        """See Ledger. Where it fails nothing has happened, and the caller still has the first hold to resolve."""
+        answer: Future[tuple[Resolved | None, Answer]] = Future()
+        run = partial(replace_hold, call_id=call_id, outcome=outcome, call=call, rules=rules, keep=keep)
+        self._writer.submit(Operation(run, answer, kept=False, call_id=call.id))
+        return answer
+
+    def ask(self, asking: Asking) -> Future[Question | None]:
+        """See Ledger."""
+        answer: Future[Question | None] = Future()
+        run = partial(_ask, asking=asking, watching=self._watching)
+        self._writer.submit(Operation(run, answer, kept=False))
+        return answer
+
+    def question(self, question_id: str) -> Future[Question | None]:
+        """See Ledger. Answered in a thread of its own."""
+        return self._lookup.question(question_id)
+
     def key(self, digest: bytes) -> Future[KeyRecord | None]:
         """See Ledger. Answered in a thread of its own."""
         return self._lookup.ask(digest)
@@ -234,9 +260,19 @@ def _define(books: Books, rules: Rules, origin: str, mode: str, liveness: Livene
 
 
 def _hold(
-    books: Books, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool
-) -> Answer | Waiter:
-    return books.hold(call, rules, smaller, wait, out_of_turn=out_of_turn)
+    books: Books, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait | None, *, out_of_turn: bool,
+    allowed: str | None,
+) -> Answer | Waiter:  # fmt: skip
+    return books.hold(call, rules, smaller, wait, out_of_turn=out_of_turn, allowed=allowed)
+
+
+def _ask(books: Books, asking: Asking, watching: Callable[[], int]) -> Question | None:
+    found = questionbook.join(books, asking)
+    if found is not None and found.answer is not None:
+        return found  # whoever gave it need not be there any more
+    if not watching():
+        return None
+    return found or questionbook.put(books, asking)
 
 
 def _hold_without(

@@ -351,6 +351,17 @@ class Tally:
         self.steps = {leaves: [usd, tokens, 0] for leaves, (usd, tokens, _) in self.steps.items() if usd or tokens}
         self.first_leaves_at = min(self.steps, default=_NEVER)
 
+    def take_back(self, nano: int, leaves: int | None) -> None:
+        """Take back a part of a raise, which leaves a rolling window then."""
+        self.balance.raised_nano -= nano
+        if self.name.period_ms is not None and leaves is not None:
+            self.steps[leaves][2] -= nano
+
+    def left(self) -> int | None:
+        """Give what the limit leaves, as it is shown; None: there is none."""
+        b, limit = self.balance, self.limits[0]
+        return None if limit is None else limit + b.raised_nano - b.spent_nano - b.held_nano
+
     def spent(self) -> tuple[int, int]:
         """Give what was spent, in nanodollars and in tokens."""
         return self.balance.spent_nano, self.balance.spent_tokens

@@ -7,8 +7,9 @@ ticket stays behind whatever became of a transaction. Knows the SQL of `waiting`
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -123,6 +124,15 @@ class WaitingRoom:
         if not self.own:
             return False
         return self.has_changed or at >= self.wake_at or self.ticks() >= self.deadline_s
+
+    @contextlib.contextmanager
+    def shut(self) -> Iterator[None]:
+        """Let nobody go while a block runs."""
+        before, self.is_shut = self.is_shut, True
+        try:
+            yield
+        finally:
+            self.is_shut = before
 
     def is_asleep(self, ticket: Ticket) -> bool:
         """Say whether a ticket's process cannot take its turn, so that it stands in nobody's way."""

@@ -8,7 +8,9 @@ from typing import Any
 
 from lockpin_core.clock import instant, stamp
 from lockpin_core.ledger.alerts import PASSED, REFUSED
+from lockpin_core.ledger.allowances import ENDED, GIVEN
 from lockpin_core.ledger.definitions import budget_of
+from lockpin_core.ledger.questions import ANSWERED, ASKED, LOOP
 from lockpin_core.ledger.reader import Event
 from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
@@ -52,6 +54,27 @@ def _removed(data: Data, task: str | None) -> str:
 def _raised(data: Data, task: str | None) -> str:
     until = f" until {stamp(instant(data['leaves_at']))}" if data.get("leaves_at") else ""
     return f"limit raised by {_usd(data['by_nano'])}{until}: {_account(data['account'])}"
+
+
+def _asked(data: Data, task: str | None) -> str:
+    kind = "a loop" if data["kind"] == LOOP else f"{_usd(data['needed_nano'])}, short by {_usd(data['short_nano'])}"
+    return f'question {data["question"]} about a call of task "{task}" to {data["model"]}: {kind}'
+
+
+def _answered(data: Data, task: str | None) -> str:
+    by = f" by {_usd(data['by_nano'])}" if data.get("by_nano") else ""
+    return f'question {data["question"]} is answered "{data["answer"]}"{by}'
+
+
+def _allowed(data: Data, task: str | None) -> str:
+    call, question = data["call"], data["question"]
+    raised = f"limit raised by {_usd(data['by_nano'])} for call {call}"
+    return f"{raised}, by the answer to question {question}: {_account(data['account'])}"
+
+
+def _allowance_ended(data: Data, task: str | None) -> str:
+    back = f"{_usd(data['by_nano'])} of what call {data['call']} was allowed and has not used is taken back"
+    return f"{back}: {_account(data['account'])}"
 
 
 def _forgotten(data: Data, task: str | None) -> str:
@@ -148,6 +171,10 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     "budget_removed": _removed,
     "budget_raised": _raised,
     "raises_forgotten": _forgotten,
+    ASKED: _asked,
+    ANSWERED: _answered,
+    GIVEN: _allowed,
+    ENDED: _allowance_ended,
     "budget_reset": _reset,
     PASSED: _passed,
     REFUSED: _short,
