@@ -124,7 +124,8 @@ class Parsed:
     extra_output: int = 0  # output tokens billed beside the limit (rejected predictions)
     thinking: int = 0  # tokens that each sampling of a choice may think beside the limit, as the request says
     has_budget: bool = False  # `thinking_budget` says so, which those keep to who made it
-    output_settable: bool = True  # False: the body must not get a limit
+    output_settable: bool = True  # False: the body must not get a limit, nor a lower one
+    least_output: int = 0  # no smaller limit is valid beside what the request says of thinking
     attested: bool = False  # the body is signed or attested and passes byte for byte or not at all
     asks_usage: bool = (
         True  # the client gets usage in the stream by itself; False: Lockpin may ask and take it out again
@@ -177,7 +178,7 @@ class ToolStep(NamedTuple):
 class Rewrite:
     """What to change in a request body, and nothing else."""
 
-    max_output: int | None = None
+    max_output: int | None = None  # set where there is none, and in place of a higher one; a lower one stays
     ask_usage: bool = False
     tool_limit: int | None = None  # for tools of the provider's without a limit
     tool_most: int | None = None  # for those with a higher one

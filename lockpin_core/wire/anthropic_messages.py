@@ -14,6 +14,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire import anthropic_steps
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
+from lockpin_core.wire.anthropic_talk import MARKS, TALK
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
 from lockpin_core.wire.jsonbody import (
     Body,
@@ -26,12 +27,13 @@ from lockpin_core.wire.jsonbody import (
     shown,
     whole,
 )
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.signatures import is_signed
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally, unpriced
 from lockpin_core.wire.tool_steps import steps_of
 
@@ -75,7 +77,7 @@ class AnthropicMessages(Wire):
     def rewrite(
         self, request: Request, change: Rewrite, *, output_field: str = "max_tokens", parsed: Parsed | None = None
     ) -> bytes:
-        """Set `max_tokens`, a thinking budget that would not fit below it, and `max_uses` of tools that have none.
+        """Lower `max_tokens`, a thinking budget that would not fit below it, and `max_uses`, or set what is not there.
 
         Other bytes stay; usage needs no asking. Raises WireError where thinking cannot fit.
         """
@@ -116,6 +118,22 @@ class AnthropicMessages(Wire):
         except UnreadableCount:
             return None
 
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return TALK.conversation(request, MARKS)
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return TALK.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return None if _Login.of(request).is_plan else TALK.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model, in the body or the path."""
+        return None if _Login.of(request).is_plan else with_model(request, model)
+
     def same_call(self, request: Request) -> bytes:
         """Give a digest that leaves out the output limit, and the thinking budget, which changes with it."""
         return digest(request, ("max_tokens", "budget_tokens"))
@@ -135,7 +153,10 @@ class AnthropicMessages(Wire):
 
 def _limited(body: Splice, max_output: int) -> dict[str, bytes]:
     """Say what changes with an output limit: it, and the thinking budgets that would not fit below it."""
-    values = {"max_tokens": b"%d" % max_output, **fitting_budget(body, "thinking", max_output)}
+    limit = lowered(body.get("max_tokens"), max_output)
+    if limit is None:
+        return {}
+    values = {"max_tokens": limit, **fitting_budget(body, "thinking", max_output)}
     fallbacks = body.get("fallbacks") or b""
     if fallbacks.startswith(b"["):
 
@@ -160,6 +181,21 @@ def fitting_budget(body: Splice, key: str, max_output: int) -> dict[str, bytes]:
     if max_output <= MIN_THINKING_TOKENS:
         raise WireError(f"{key}.budget_tokens does not fit below {max_output} output tokens")
     return {key: thinking.having({"budget_tokens": b"%d" % (max_output - 1)})}
+
+
+def least_beside(thinking: object) -> int:
+    """Give the smallest output limit beside which thinking is valid, its budget being lowered with the limit."""
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return min(budget, MIN_THINKING_TOKENS) + 1 if type(budget) is int and budget > 0 else 0
+
+
+def _thinking(members: Mapping[str, object]) -> Iterator[object]:
+    """List what is said of thinking within this output limit: fallbacks may have one of their own."""
+    yield members.get("thinking")
+    fallbacks = members.get("fallbacks")
+    for one in fallbacks if isinstance(fallbacks, list) else ():
+        if one.get("max_tokens") is None:
+            yield one.get("thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +244,7 @@ def parse_message(request: Request, body: Body, layout: Layout | None = None) ->
         output_rounds=found.rounds,
         extra_output=found.extra_output,
         output_settable=not is_attested,
+        least_output=max(map(least_beside, _thinking(members)), default=0),
         attested=is_attested,
         prompt_units=frozenset(tally.prompt_units),
         fees=found.fees,

@@ -18,7 +18,7 @@ from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, T
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire import bedrock_steps
-from lockpin_core.wire.anthropic_messages import fitting_budget
+from lockpin_core.wire.anthropic_messages import fitting_budget, least_beside
 from lockpin_core.wire.bedrock_models import (
     bedrock_error,
     bedrock_model,
@@ -28,13 +28,15 @@ from lockpin_core.wire.bedrock_models import (
     streams,
 )
 from lockpin_core.wire.bedrock_shapes import REQUEST, SCHEMA_FIELDS
+from lockpin_core.wire.bedrock_talk import TALK
 from lockpin_core.wire.bedrock_usage import ConverseScanner, ConverseStreamScanner
 from lockpin_core.wire.eventstream import EVENT_STREAM
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import bedrock_refusal
 from lockpin_core.wire.signatures import is_signed
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally
 from lockpin_core.wire.tool_steps import steps_of
 
@@ -67,7 +69,11 @@ class BedrockConverse(Wire):
         if change.max_output is None:
             return request.body
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
-        values = {"inferenceConfig": _object(body, "inferenceConfig").having({"maxTokens": b"%d" % change.max_output})}
+        config = _object(body, "inferenceConfig")
+        limit = lowered(config.get("maxTokens"), change.max_output)
+        if limit is None:
+            return request.body
+        values = {"inferenceConfig": config.having({"maxTokens": limit})}
         own = _object(body, _FOR_MODEL)
         fitted: dict[str, bytes] = {}
         for key in _BUDGETS:
@@ -91,6 +97,22 @@ class BedrockConverse(Wire):
     def read_count(self, body: bytes) -> int | None:
         """Read `inputTokens`."""
         return stated_count(body)
+
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return TALK.conversation(request, frozenset())
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return TALK.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return TALK.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the path."""
+        return with_model(request, model)
 
     def same_call(self, request: Request) -> bytes:
         """Give a digest that leaves out the output limit, and the thinking budget, which changes with it."""
@@ -134,6 +156,7 @@ def _parse(request: Request, body: Body) -> Parsed:
         output_limit=whole(_member(members, "inferenceConfig", "maxTokens"), "maxTokens", low=1),
         clamped=False,
         output_settable=not signed,
+        least_output=max(least_beside(_member(members, _FOR_MODEL, key)) for key in _BUDGETS),
         attested=signed,
         prompt_units=frozenset(tally.prompt_units),
         beyond_limit=_XAI.match(model) is not None,

@@ -101,6 +101,10 @@ class BedrockInvoke(AnthropicMessages):
         """Read `inputTokens`."""
         return stated_count(body)
 
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the path: the body is of Anthropic's format, which no other maker's models read."""
+        return super().with_model(request, model) if is_claude(model) else None
+
     def error_code(self, body: bytes) -> str | None:
         """Give the name of an error, where the body has it; most have it in a header."""
         return bedrock_error(body)

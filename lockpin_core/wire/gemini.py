@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 from urllib.parse import unquote
 
 from lockpin_core.call import Content, Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
@@ -30,6 +31,7 @@ from lockpin_core.wire.gemini_shapes import (
     whole_of,
 )
 from lockpin_core.wire.gemini_steps import content_steps, enveloped_steps
+from lockpin_core.wire.gemini_talk import CONTENTS, ENVELOPE, NO_MARKS
 from lockpin_core.wire.gemini_usage import (
     MAPS_FEES,
     SEARCH_FEES,
@@ -49,14 +51,17 @@ from lockpin_core.wire.jsonbody import (
     shown,
     shown_name,
 )
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
+from lockpin_core.wire.talk import Talk
 from lockpin_core.wire.tally import Tally, unpriced
 from lockpin_core.wire.tool_steps import steps_of
 
 MAX_CANDIDATES = 128
+MIN_THINKING_TOKENS = 512  # a lower budget is refused for some models, says the provider's guide to thinking
 _LIMITS = ("maxOutputTokens", "max_output_tokens")
 _CONFIGS = ("generationConfig", "generation_config")
 _VERB = re.compile(r":(?:streamGenerateContent|generateContent)$", re.IGNORECASE)
@@ -85,6 +90,7 @@ class Gemini(Wire):
     tool_mark = b"esponse"
     error_shape = "gemini"
     reads_headers = frozenset({_TIER_HEADER, _CAPACITY_HEADER})
+    _talk: ClassVar[Talk] = CONTENTS
 
     def parse(self, request: Request) -> Parsed:
         """Read a generateContent request. Raises WireError where it is malformed or holds what cannot be bounded.
@@ -142,6 +148,22 @@ class Gemini(Wire):
         except UnreadableCount:
             return None
 
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return self._talk.conversation(request, NO_MARKS)
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return self._talk.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return self._talk.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the path, or in the body where that says it."""
+        return with_model(request, model)
+
     def same_call(self, request: Request) -> bytes:
         """Digest the call without its output limit, and without the path's verb, which says whether it streams."""
         bare = replace(request, path=_VERB.sub("", request.path))
@@ -165,6 +187,7 @@ class CodeAssist(Gemini):
     """`POST /v1internal:generateContent` and `:streamGenerateContent`: the same request in an envelope, on a plan."""
 
     name = "code_assist"
+    _talk = ENVELOPE
 
     def parse(self, request: Request) -> Parsed:
         """Read the envelope and the request in it. The plan pays, unless the request lets credits pay."""
@@ -253,6 +276,7 @@ def _parse(request: Request, given: Mapping[str, object], layout: Layout) -> Par
         content=_with_resolution(tally.content(), config.get("mediaResolution")),
         output_limit=limit if is_text else None,
         output_settable=is_text,
+        least_output=min(max(budget, 0), MIN_THINKING_TOKENS),
         choices=choices,
         extra_output=choices * max(0, budget),
         prompt_units=frozenset(tally.prompt_units),
@@ -341,7 +365,11 @@ def _tier(headers: Mapping[str, str], stated: object) -> str | None:
 def _lowered(body: Splice, most: int) -> bytes:
     key = _used(body, _CONFIGS)
     config = Splice.of(_object(body.get(key)))
-    values = {_used(config, _LIMITS): b"%d" % most}
+    used = _used(config, _LIMITS)
+    limit = lowered(config.get(used), most)
+    if limit is None:
+        return body.raw
+    values = {used: limit}
     key_of_thinking = _used(config, ("thinkingConfig", "thinking_config"))
     thinking = config.get(key_of_thinking) or b""
     if thinking.startswith(b"{"):

@@ -15,14 +15,16 @@ from lockpin_core.usage import Unit
 from lockpin_core.wire.gemini import DRAWS, SPEAKS, bare_model
 from lockpin_core.wire.gemini_shapes import listed, schema_bytes
 from lockpin_core.wire.gemini_steps import interaction_steps
+from lockpin_core.wire.gemini_talk import INTERACTION, NO_MARKS
 from lockpin_core.wire.gemini_usage import tier_of
 from lockpin_core.wire.interaction_shapes import REQUEST
 from lockpin_core.wire.interaction_usage import InteractionScanner, InteractionStreamScanner
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import error_type, read_object
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally, unpriced
 from lockpin_core.wire.tool_steps import steps_of
 
@@ -57,11 +59,28 @@ class GeminiInteractions(Wire):
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
         given = body.get(_CONFIG) or b""
         config = Splice.of(given if given.startswith(b"{") else b"{}")
-        return body.having({_CONFIG: config.having({_LIMIT: b"%d" % change.max_output})})
+        limit = lowered(config.get(_LIMIT), change.max_output)
+        return request.body if limit is None else body.having({_CONFIG: config.having({_LIMIT: limit})})
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply, or for the answer to a poll; then `asked` is not known."""
         return InteractionStreamScanner(asked) if streamed else InteractionScanner(asked)
+
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return INTERACTION.conversation(request, NO_MARKS)
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return INTERACTION.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return INTERACTION.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the body."""
+        return with_model(request, model)
 
     def same_call(self, request: Request) -> bytes:
         """Digest the call without its output limit."""

@@ -263,16 +263,30 @@ def _told_apart(body: Body, names: Collection[str], depth: int) -> Iterator[byte
         if key in names and (_is_small(value) or (key == "stream_options" and _is_of_flags(value))):
             continue
         if depth and key in _CONTAINERS and type(value) is dict:
-            inner = b"".join(_told_apart(_object_at(body.text, start), names, depth - 1))
+            inner = b"".join(_told_apart(object_at(body.text, start), names, depth - 1))
         else:
             inner = body.text[start:end].encode()
         yield b"%b:%d:" % (json.dumps(key).encode(), len(inner))
         yield inner
 
 
-def _object_at(text: str, start: int) -> Body:
+def object_at(text: str, start: int) -> Body:
+    """Read an object that begins there, in a text that was read strictly before."""
     members, spans, end = _read_object(text, start, _FAST if len(text) - start <= _FEW_BYTES else _FAST_STEPS)
     return Body(text, members, spans, end - start)
+
+
+def items_at(text: str, start: int, most: int) -> list[tuple[int, int]]:
+    """Say where the first items stand of a list that begins there, in a text that was read strictly before."""
+    decoder = _FAST if len(text) - start <= _FEW_BYTES else _FAST_STEPS
+    spans: list[tuple[int, int]] = []
+    at = _skip(text, start + 1)
+    while len(spans) < most and text[at] != "]":
+        _, end = decoder.raw_decode(text, at)
+        spans.append((at, end))
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return spans
 
 
 def _is_small(value: object) -> bool:

@@ -12,12 +12,14 @@ from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, T
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_steps import chat_steps
+from lockpin_core.wire.openai_talk import CHAT, MARKS
 from lockpin_core.wire.openai_usage import ChatScanner, ChatStreamScanner
 from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
@@ -83,6 +85,22 @@ class OpenAIChat(Wire):
             raise WireError("the body is nested too deeply") from None
         return None if tally.hidden else tally.texts
 
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return CHAT.conversation(request, MARKS)
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return CHAT.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return CHAT.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model, in the body or in the path of a deployment."""
+        return with_model(request, model)
+
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its output limit."""
         return digest(request, _LIMITS)
@@ -145,7 +163,8 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
         extra_output=_prediction(members["prediction"]) if has_prediction else 0,
         thinking=thinks.budget,
         has_budget=thinks.has_budget,
-        output_settable=not has_prediction,
+        output_settable=not has_prediction or limit is not None,
+        least_output=thinks.least_output,
         asks_usage=not streamed or asks_usage(members.get("stream_options")),
         prompt_units=written_units(members, tally),
         output_units=units,

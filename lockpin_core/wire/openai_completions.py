@@ -11,6 +11,7 @@ from dataclasses import replace
 from lockpin_core.call import Content, Parsed, Refusal, Reply, Request, Rewrite, Terms
 from lockpin_core.errors import WireError
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, shown, whole
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.openai_chat import MAX_CHOICES, asked_model, asks_stream, asks_usage
 from lockpin_core.wire.openai_filter import ChatUsageFilter
 from lockpin_core.wire.openai_prompts import read_prompts
@@ -106,6 +107,10 @@ class OpenAICompletions(Wire):
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
         return None if tally.hidden else tally.texts
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model, in the body or in the path of a deployment."""
+        return with_model(request, model)
 
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its output limit."""

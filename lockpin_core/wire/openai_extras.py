@@ -25,6 +25,7 @@ class Thinking(NamedTuple):
     budget: int  # tokens of each sampling
     is_boundless: bool  # it thinks, and nothing says how long
     has_budget: bool  # `thinking_budget` is among what says how long
+    least_output: int  # with a smaller limit a host that knows these budgets refuses the call
 
 
 def extra_body_rule(value: object, tally: Tally) -> None:
@@ -54,7 +55,10 @@ def thinking(members: Mapping[str, object]) -> Thinking:
     config = _inner(_inner(_inner(members, "extra_body"), "google"), "thinking_config")
     dynamic = whole(config.get("thinking_budget"), "thinking_budget", low=-1) or 0  # -1: as the model likes, inside
     budgets = [budget for budget in stated if budget is not None]
-    return Thinking(max([*budgets, dynamic, 0]), enabled is True and not budgets, own is not None)
+    # Anthropic's models need the budget below the limit, also where another host serves them.
+    inside = [stated[1], _inner(members, "thinking").get("budget_tokens")]
+    least = 1 + max((budget for budget in inside if type(budget) is int), default=-1)
+    return Thinking(max([*budgets, dynamic, 0]), enabled is True and not budgets, own is not None, least)
 
 
 def _inner(members: Mapping[str, object], key: str) -> Mapping[str, object]:

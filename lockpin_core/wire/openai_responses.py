@@ -13,10 +13,12 @@ from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, T
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
+from lockpin_core.wire.named import with_model
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_chat import asked_model, asks_stream
 from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.openai_steps import responses_steps
+from lockpin_core.wire.openai_talk import MARKS, RESPONSE
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
@@ -25,7 +27,7 @@ from lockpin_core.wire.responses_tools import ResponsesTally, session_gb
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
 from lockpin_core.wire.routing import is_routed
 from lockpin_core.wire.signatures import is_signed
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tool_steps import steps_of
 
 TOOL_LIMIT = 5  # calls of the provider's own tools in a response, where the request does not limit them
@@ -73,15 +75,13 @@ class OpenAIResponses(Wire):
         parsed: Parsed | None = None,
     ) -> bytes:
         """Set the output limit and the limit on tool calls; the format has one name for each."""
-        values = {}
-        if change.max_output is not None:
-            values[_LIMIT] = b"%d" % change.max_output
-        limits = [limit for limit in (change.tool_limit, change.tool_most) if limit is not None]
-        if limits:
-            values[_TOOL_LIMIT] = b"%d" % min(limits)
-        if not values:
+        calls = [limit for limit in (change.tool_limit, change.tool_most) if limit is not None]
+        asked = {_LIMIT: change.max_output, _TOOL_LIMIT: min(calls, default=None)}
+        if not any(limit is not None for limit in asked.values()):
             return request.body
-        return Splice.of(request.body, None if parsed is None else parsed.layout).having(values)
+        body = Splice.of(request.body, None if parsed is None else parsed.layout)
+        made = {key: lowered(body.get(key), most) for key, most in asked.items() if most is not None}
+        return body.having({key: value for key, value in made.items() if value is not None})
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply, or for the answer to a poll; then `asked` is not known."""
@@ -124,6 +124,22 @@ class OpenAIResponses(Wire):
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
         return None if tally.hidden or body.members.get("previous_response_id") is not None else tally.texts
+
+    def conversation(self, request: Request) -> bytes | None:
+        """Digest the first user message, but for its cache marks."""
+        return RESPONSE.conversation(request, MARKS)
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that are older than the last three turns."""
+        return RESPONSE.trimmable(request)
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Shorten lives in the cache, and leave out long texts of leading results."""
+        return RESPONSE.lightened(request, cache_5m=cache_5m, trim=trim)
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the body."""
+        return with_model(request, model)
 
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its limits."""
@@ -204,6 +220,7 @@ def _parse(body: Body, request: Request) -> Parsed:
         content=tally.content(),
         output_limit=limit,
         output_settable=not signed,
+        least_output=thinks.least_output,
         attested=signed,
         prompt_units=written_units(members, tally),
         terms=Terms(tier=plain_word(members.get("service_tier"), "service_tier")),

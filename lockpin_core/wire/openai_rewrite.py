@@ -6,7 +6,7 @@ Source: OpenAI's references of both, `stream_options.include_usage`, read 2026-1
 from __future__ import annotations
 
 from lockpin_core.call import Rewrite
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 
 OPTIONS = "stream_options"
 
@@ -14,8 +14,9 @@ OPTIONS = "stream_options"
 def rewritten(body: Splice, change: Rewrite, limit_field: str) -> bytes:
     """Give the body with an output limit in this field, and with usage asked for beside the client's own options."""
     values = {}
-    if change.max_output is not None:
-        values[limit_field] = b"%d" % change.max_output
+    limit = None if change.max_output is None else lowered(body.get(limit_field), change.max_output)
+    if limit is not None:
+        values[limit_field] = limit
     if change.ask_usage:
         options = body.get(OPTIONS) or b"{}"
         given = Splice.of(options if options.startswith(b"{") else b"{}")

@@ -77,7 +77,7 @@ class Wire(Protocol):
     def name(self) -> str: ...
     @property
     def min_output(self) -> int:
-        """The smallest output limit that the wire accepts when Lockpin sets one."""
+        """The smallest output limit that the wire accepts when Lockpin sets one; see `least_output`."""
 
     @property
     def cut_rule(self) -> str:
@@ -94,7 +94,7 @@ class Wire(Protocol):
         output_field: str = "max_completion_tokens",
         parsed: Parsed | None = None,
     ) -> bytes:
-        """Give the body with just that change; every other byte stays as it was.
+        """Give the body with just that change; every other byte stays as it was. A limit is never raised.
 
         `output_field` is what the host calls the output limit of a request that has none. `parsed` is what `parse` gave
         for this request: with it the body is not read again, which would take as long as parsing it.
@@ -127,6 +127,37 @@ class Wire(Protocol):
 
     def polled_id(self, path: str) -> str | None:
         """Give the provider's id that a poll's path names, where its reply names none; None: it names one."""
+        return None
+
+    def least_output(self, parsed: Parsed) -> int:
+        """Give the smallest output limit with which this request is valid once it was rewritten."""
+        return max(self.min_output, parsed.least_output)
+
+    def conversation(self, request: Request) -> bytes | None:
+        """Give a digest by which a conversation is known again while it grows: of its first user message.
+
+        None: there is none, or the provider keeps it. To be asked once the request was parsed, as the three below.
+        """
+        return None
+
+    def trimmable(self, request: Request) -> int:
+        """Count the leading results of tools that may begin to be left out: those older than the last three turns.
+
+        None of them where the model has thought since and its maker binds thoughts to what stands before them. What was
+        left out once stays out: the larger of this number and the one of the conversation's call before is to be used.
+        """
+        return 0
+
+    def lightened(self, request: Request, *, cache_5m: bool, trim: int) -> bytes | None:
+        """Give the body with 1 hour in the cache as 5 minutes, and without the long texts of the first `trim` results.
+
+        Every other byte stays. The same `trim` gives the same bytes for what a later call of the conversation repeats.
+        None: nothing changes, or nothing may.
+        """
+        return None
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Give the same call to another model; None: it cannot be named there. Every other byte stays."""
         return None
 
     def same_call(self, request: Request) -> bytes:

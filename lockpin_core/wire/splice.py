@@ -43,3 +43,10 @@ class Splice:
             pieces += (raw[at:start], new)
             at = end
         return b"".join([*pieces, raw[at:]])
+
+
+def lowered(written: bytes | None, most: int) -> bytes | None:
+    """Give what a limit is to be, by how it is written, be it as digits in a text; None: it stays, being as low."""
+    value = None if written is None else json.loads(written)
+    given = int(value) if type(value) is str and value.isdecimal() else value
+    return None if type(given) is int and given <= most else b"%d" % most

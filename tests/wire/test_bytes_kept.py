@@ -103,13 +103,14 @@ class Case:
     output_field: str = "max_tokens"
 
 
-def limited(draw: st.DrawFn, members: dict, field: str, limit: int, more: list[str]) -> None:
-    """Give the body a limit that is changed, or note the one that it gets."""
+def limited(draw: st.DrawFn, members: dict, field: str, limit: int, more: list[str]) -> bool:
+    """Give the body a limit that is changed, or note the one that it gets; False: it stays, being lower."""
     old = draw(st.sampled_from(["absent", "null", "1", "999999999"]))
     if old == "absent":
         more.append(f'"{field}":{limit}')
     else:
-        members[field] = Swap(old, str(limit))
+        members[field] = Swap(old, "1" if old == "1" else str(limit))
+    return old != "1"
 
 
 def streamed(draw: st.DrawFn, members: dict, more: list[str]) -> None:
@@ -160,10 +161,11 @@ def responses(draw: st.DrawFn) -> Case:
     return Case("openai_responses", grown(members, more), change)
 
 
-def thinking(draw: st.DrawFn, limit: int) -> dict:
-    """Draw a budget that fits below the limit, or one that is lowered."""
+def thinking(draw: st.DrawFn, limit: int, *, changes: bool) -> dict:
+    """Draw a budget that fits below the limit, or one that is lowered with it."""
     budget = draw(st.sampled_from([1024, limit, limit + 7]))
-    return {"type": "enabled", "budget_tokens": Swap(str(budget), str(budget if budget < limit else limit - 1))}
+    lowered = budget if budget < limit or not changes else limit - 1
+    return {"type": "enabled", "budget_tokens": Swap(str(budget), str(lowered))}
 
 
 def search(draw: st.DrawFn) -> dict | Grown:
@@ -179,13 +181,14 @@ def search(draw: st.DrawFn) -> dict | Grown:
 def messages(draw: st.DrawFn) -> Case:
     limit, more = draw(LIMITS), []
     members = {"model": "m", "messages": [{"role": "user", "content": draw(STRINGS)}], "system": draw(STRINGS)}
-    limited(draw, members, "max_tokens", limit, more)
+    changes = limited(draw, members, "max_tokens", limit, more)
     if draw(st.booleans()):
-        members["thinking"] = thinking(draw, limit)
+        members["thinking"] = thinking(draw, limit, changes=changes)
     own = {"name": "f", "description": draw(STRINGS), "input_schema": {"properties": {draw(STRINGS): {}}}}
     members["tools"] = draw(st.permutations([own, search(draw), search(draw)]))
     if draw(st.booleans()):
-        members["fallbacks"] = [{"model": "b", "thinking": thinking(draw, limit)}, {"model": "c", "max_tokens": 7}]
+        hop = {"model": "b", "thinking": thinking(draw, limit, changes=changes)}
+        members["fallbacks"] = [hop, {"model": "c", "max_tokens": 7}]
     return Case("anthropic_messages", grown(members, more), Rewrite(limit, tool_limit=5, tool_most=3))
 
 
@@ -195,14 +198,15 @@ def contents(draw: st.DrawFn) -> Case:
     snake = draw(st.booleans())
     config, most = ("generation_config", "max_output_tokens") if snake else ("generationConfig", "maxOutputTokens")
     inner: dict = {"temperature": 0.5, "stopSequences": [draw(STRINGS)]}
-    old = draw(st.sampled_from(["absent", "1", "99"]))
-    more = [f'"maxOutputTokens":{limit}'] if old == "absent" else []
+    old = draw(st.sampled_from(["absent", "1", '"1"', "999999999", '"999999999"']))
+    changes, more = "1" not in old, [f'"maxOutputTokens":{limit}'] if old == "absent" else []
     if old != "absent":
-        inner[most] = Swap(old, str(limit))
+        inner[most] = Swap(old, str(limit) if changes else old)
     budget = draw(st.sampled_from([-1, 5, limit, limit + 7]))
     if draw(st.booleans()):
         name, field = ("thinking_config", "thinking_budget") if snake else ("thinkingConfig", "thinkingBudget")
-        inner[name] = {field: Swap(str(budget), str(min(budget, limit))), "includeThoughts": True}
+        lowered = min(budget, limit) if changes else budget
+        inner[name] = {field: Swap(str(budget), str(lowered)), "includeThoughts": True}
     members = {"contents": [{"role": "user", "parts": [{"text": draw(STRINGS)}]}], config: grown(inner, more)}
     if draw(st.booleans()):
         return Case("code_assist", {"model": "m", "project": draw(STRINGS), "request": members}, Rewrite(limit))
@@ -213,14 +217,13 @@ def contents(draw: st.DrawFn) -> Case:
 def conversations(draw: st.DrawFn) -> Case:
     limit = draw(LIMITS)
     inner: dict = {"temperature": 0.5, "stopSequences": [draw(STRINGS)]}
-    old = draw(st.sampled_from(["absent", "null", "1", "99"]))
-    more = [f'"maxTokens":{limit}'] if old == "absent" else []
-    if old != "absent":
-        inner["maxTokens"] = Swap(old, str(limit))
+    more: list[str] = []
+    changes = limited(draw, inner, "maxTokens", limit, more)
     said = [{"role": "user", "content": [{"text": draw(STRINGS)}]}]
     members = {"messages": said, "inferenceConfig": grown(inner, more), "requestMetadata": draw(NOTES)}
     if draw(st.booleans()):
-        own = {draw(st.sampled_from(["thinking", "reasoning_config"])): thinking(draw, limit), "top_k": 5}
+        budget = thinking(draw, limit, changes=changes)
+        own = {draw(st.sampled_from(["thinking", "reasoning_config"])): budget, "top_k": 5}
         members["additionalModelRequestFields"] = own
     return Case("bedrock_converse", members, Rewrite(limit))
 
