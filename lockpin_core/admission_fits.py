@@ -30,6 +30,6 @@ def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict
         priced = replace(priced, parsed=replace(priced.parsed, content=longer))
     asked = call.output_limit or 0
     most = priced.largest_output(asked, room(standings))
-    if not priced.wire.has_limit or not max(1, priced.wire.min_output) <= most < asked:
+    if not priced.wire.has_limit or not max(1, priced.wire.least_output(priced.parsed)) <= most < asked:
         return {}
     return {"max_output_tokens": most}

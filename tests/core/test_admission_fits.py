@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import desks
 import nouns
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,3 +127,16 @@ def test_a_request_without_a_limit_is_told_one_that_fits_though_naming_it_makes_
 
     assert 60 < told < 98  # 490 tokens' worth is left at most
     assert play.ask(told) is None
+
+
+@pytest.mark.parametrize(("cents", "fits"), [(10, None), (11, {"max_output_tokens": 1100})])
+def test_no_limit_is_said_to_fit_that_the_wire_takes_for_no_valid_one(cents, fits):
+    """Beside thinking no limit of Messages is below 1,025: 1,000 tokens of "pen" are ten cents."""
+    desk = desks.Desk(desks.config(f"0.{cents}"))
+    told = {"model": "pen", "max_tokens": 4000, "messages": [{"role": "user", "content": "hi"}]}
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+
+    decision = desk.ask(told | thinking, provider="anthropic", headers={"x-lockpin-degrade": "off"})
+
+    assert isinstance(decision, Answered)
+    assert json.loads(decision.reply.body)["lockpin"].get("fits") == fits
