@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from lockpin_core.addresses import (
     RESIDUE,
@@ -159,6 +160,16 @@ class Provider:
             if (match := pattern.fullmatch(path)) is not None:
                 return Metered(wire, match.groupdict().get("model"))
         return None
+
+    def path_for(self, wire: str, model: str) -> str | None:
+        """Give the path to which a call in a format goes here; None: this provider does not speak it, or its paths say
+        more of a call than that.
+        """
+        paths = [path for path, spoken in self.wires.items() if spoken == wire]
+        if written := next((path for path in paths if not re.search(r"[*{]", path)), None):
+            return written
+        naming = [path for path in paths if "/{model}/" in path and "*" not in path]
+        return naming[0].replace("{model}", quote(model, safe="")) if len(naming) == 1 else None
 
     def _patterns(self) -> tuple[tuple[re.Pattern[str], str], ...]:
         return path_patterns(tuple((path, wire) for path, wire in self.wires.items() if "*" in path or "{" in path))

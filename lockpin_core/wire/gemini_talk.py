@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lockpin_core.wire.deepsplice import Path
-from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, objects_in, strings_in
+from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, no_lives, objects_in, strings_in
 
 NO_MARKS: frozenset[str] = frozenset()
 _KEPT = ("continuationToken", "continuation_token")
 _OF_MODEL = ("model_output", "thought", "function_call")
-
-
-def _no_lives(members: Members) -> Iterator[Path]:
-    return iter(())
 
 
 # Contents
@@ -64,7 +60,7 @@ def _texts(response: object, path: Path) -> Texts:
     return tuple(strings_in(response.get("response"), (*path, "response")))
 
 
-CONTENTS = Talk(_opening, _results, _no_lives)
+CONTENTS = Talk(_opening, _results, no_lives)
 
 
 def _enveloped(members: Members) -> Mapping[str, object]:
@@ -77,7 +73,7 @@ def _results_inside(members: Members) -> Iterator[ToolResult]:
         yield ToolResult(result.turn, tuple((("request", *path), text) for path, text in result.texts))
 
 
-ENVELOPE = Talk(lambda members: _opening(_enveloped(members)), _results_inside, _no_lives)
+ENVELOPE = Talk(lambda members: _opening(_enveloped(members)), _results_inside, no_lives)
 
 
 # Interactions
@@ -137,4 +133,4 @@ def _given(result: object, path: Path) -> Texts:
     return tuple(found)
 
 
-INTERACTION = Talk(_opening_step, _function_results, _no_lives)
+INTERACTION = Talk(_opening_step, _function_results, no_lives)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lockpin_core.wire.deepsplice import Path
-from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, lives_long, objects_in
+from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, lives_long, no_lives, objects_in
 
 MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _TEXTS = ("text", "input_text", "output_text")
@@ -147,8 +147,4 @@ def _streams(output: object, path: Path) -> Iterator[tuple[Path, str]]:
                 yield (*path, place, key), text
 
 
-def _no_lives(members: Members) -> Iterator[Path]:
-    return iter(())
-
-
-RESPONSE = Talk(_opening_of_response, _results_of_response, _no_lives)
+RESPONSE = Talk(_opening_of_response, _results_of_response, no_lives)

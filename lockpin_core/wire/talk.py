@@ -98,6 +98,11 @@ def objects_in(value: object) -> Iterator[tuple[int, dict[str, object]]]:
         yield from ((number, item) for number, item in enumerate(value) if isinstance(item, dict))
 
 
+def no_lives(members: Members) -> Iterator[Path]:
+    """Find nothing: the format has no marks for the cache, or none that lasts an hour."""
+    yield from ()
+
+
 def lives_long(mark: object) -> bool:
     """Say whether a mark asks for an hour in the cache."""
     return isinstance(mark, dict) and mark.get("ttl") == "1h"

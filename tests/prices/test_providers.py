@@ -652,3 +652,31 @@ def test_where_a_call_is_served_is_said_by_the_host_or_else_by_the_path(host: st
 
 def test_a_location_in_the_path_says_nothing_where_a_vendor_does_not_price_by_it():
     assert PROVIDERS.by_name("openai").geo_of("api.openai.com", "/v1/projects/p/locations/us-east5") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "path"),
+    [
+        ("openai", "openai_chat", "/v1/chat/completions"),
+        ("openrouter", "anthropic_messages", "/api/v1/messages"),
+        ("azure", "openai_chat", "/openai/v1/chat/completions"),  # not the one of a deployment
+        ("bedrock", "openai_responses", "/openai/v1/responses"),
+        ("anthropic", "openai_chat", None),
+        ("gemini", "gemini", None),  # whether it streams is in the path too
+        ("bedrock", "bedrock_converse", None),
+        ("vertex", "anthropic_messages", None),  # nor is the project known
+    ],
+)
+def test_path_of_a_format_is_the_first_that_is_written_out(name, wire, path):
+    provider = PROVIDERS.by_name(name)
+
+    assert provider is not None
+    assert provider.path_for(wire, "m") == path
+
+
+def test_only_path_of_a_format_may_name_the_model():
+    wires = {"/d/{model}/chat": "openai_chat", "/*/{model}/x": "gemini"}
+    provider = Provider("a", "https://h", ("h",), wires=wires)
+
+    assert provider.path_for("openai_chat", "a:b/c") == "/d/a%3Ab%2Fc/chat"
+    assert provider.path_for("gemini", "m") is None
