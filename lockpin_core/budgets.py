@@ -150,7 +150,9 @@ def with_reserve(standings: Sequence[Standing], reserve: Quote | None) -> tuple[
     """Give accounts as they stand to a call that must leave so much free on the task's own one; None: nothing."""
     usd, tokens = (ZERO, 0) if reserve is None else (reserve.most, reserve.tokens)
     return tuple(
-        one._replace(reserved=usd, reserved_tokens=tokens) if one.budget.own and one.budget.enforce else one
+        one._replace(reserved=usd, reserved_tokens=tokens)
+        if one.budget.own and one.budget.enforce and (one.reserved, one.reserved_tokens) != (usd, tokens)
+        else one
         for one in standings
     )
 

@@ -61,7 +61,7 @@ def budget_exceeded(
         detail["fits"] = fits
     if len(short) > 1:
         detail["violations"] = [_whose(standing) | _figures(standing, quote) for standing in short]
-    words = f"lockpin: {_words(first, quote)}{_others(short[1:])}{_account(first)}"
+    words = f"lockpin: {_words(first, quote)}{_others(short[1:])}{_account(first)}{_reserved(short)}"
     if transient:
         words += "; it may fit when calls in flight end"  # no word that clients match to decide on a retry
     words += _above(short, quote) or _last_reset(short, quote)
@@ -70,6 +70,16 @@ def budget_exceeded(
     if without_tools is not None:
         words += f"; up to ${shown([ZERO, without_tools])[1]} without the tools that the provider runs by itself"
     return Refusal("budget_exceeded", 402, words, detail)
+
+
+def _reserved(short: Sequence[Standing]) -> str:
+    """Say what of the amount in flight is none, but kept free for the task's last calls."""
+    kept = next((one for one in short if one.reserved or one.reserved_tokens), None)
+    if kept is None:
+        return ""
+    usd = "" if kept.limit is None or not kept.reserved else f"${shown([ZERO, kept.reserved])[1]}"
+    tokens = "" if kept.limit_tokens is None or not kept.reserved_tokens else f"{kept.reserved_tokens:,} tokens"
+    return f"; {' and '.join(filter(None, (usd, tokens)))} of that is kept free for small last calls of the task"
 
 
 def _others(short: Sequence[Standing]) -> str:
@@ -142,9 +152,10 @@ def _amounts(standing: Standing, quote: Quote, *, own: bool) -> str:
     if standing.limit is None or _is_of_tokens(standing, quote):
         return (
             f"{standing.limit_tokens:,} token {noun}: spent {standing.spent_tokens:,}, "
-            f"in flight {standing.held_tokens:,}, this call needs up to {quote.tokens:,} tokens"
+            f"in flight {standing.held_tokens + standing.reserved_tokens:,}, "
+            f"this call needs up to {quote.tokens:,} tokens"
         )
-    limit, spent, held, needed = shown([standing.limit, standing.spent, standing.held, quote.most])
+    limit, spent, held, needed = shown([standing.limit, standing.spent, standing.held + standing.reserved, quote.most])
     return f"${limit} {noun}: spent ${spent}, in flight ${held}, this call needs up to ${needed}"
 
 
@@ -189,7 +200,7 @@ def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
         figures |= {
             "budget_usd": standing.limit.decimal(),
             "spent_usd": standing.spent.decimal(),
-            "in_flight_usd": standing.held.decimal(),
+            "in_flight_usd": (standing.held + standing.reserved).decimal(),
             "needed_usd": quote.most.decimal(),
             "remaining_usd": max(left, ZERO).decimal(),
         }
@@ -197,7 +208,7 @@ def _figures(standing: Standing, quote: Quote) -> dict[str, object]:
         figures |= {
             "budget_tokens": standing.limit_tokens,
             "spent_tokens": standing.spent_tokens,
-            "in_flight_tokens": standing.held_tokens,
+            "in_flight_tokens": standing.held_tokens + standing.reserved_tokens,
             "needed_tokens": quote.tokens,
             "remaining_tokens": max(standing.remaining_tokens() or 0, 0),
         }

@@ -264,6 +264,11 @@ def has_room(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
     return tokens <= budget.limit_tokens + balance.raised_tokens - balance.spent_tokens - balance.held_tokens
 
 
+def beside(more: tuple[int, int], usd: int, tokens: int) -> tuple[int, int]:
+    """Add something to an amount; nothing always fits, whatever it is beside."""
+    return usd + more[0] if usd else 0, tokens + more[1] if tokens else 0
+
+
 def is_spent_up(budget: Budget, balance: Balance, usd: int, tokens: int) -> bool:
     """Say whether an amount would not fit an account either if nothing were held, as `Standing.is_transient` does."""
     if budget.limit is not None and usd > budget.limit.nano + balance.raised_nano - balance.spent_nano:

@@ -19,6 +19,7 @@ from lockpin_core.ledger.accounts import (
     Spans,
     Step,
     TaskTerms,
+    beside,
     budget_in,
     has_room,
     is_spent_up,
@@ -94,29 +95,31 @@ class Balances:
         self._load([seat.account for seat in seats])
         return tuple(standing_of(seat, (self._known.get(seat.account) or self._open(seat)).balance) for seat in seats)
 
-    def has_room(self, seats: tuple[Seat, ...], usd: int, tokens: int) -> bool:
-        """Say whether an amount fits every account; one that is new is opened."""
+    def has_room(self, seats: tuple[Seat, ...], usd: int, tokens: int, reserve: tuple[int, int] = _NOTHING) -> bool:
+        """Say whether an amount fits every account, on the task's own beside a reserve; one that is new is opened."""
         self._load([seat.account for seat in seats])
         known = self._known
         for seat in seats:
             account = known.get(seat.account) or self._open(seat)
-            if not has_room(seat.budget, account.balance, usd, tokens):
+            amounts = beside(reserve, usd, tokens) if seat.budget.own else (usd, tokens)
+            if not has_room(seat.budget, account.balance, *amounts):
                 return False
         return True
 
     def held_up(
-        self, seats: tuple[Seat, ...], usd: int, tokens: int, aside: Mapping[str, tuple[int, int]]
-    ) -> tuple[str, ...]:
+        self, seats: tuple[Seat, ...], usd: int, tokens: int, aside: Mapping[str, tuple[int, int]],
+        reserve: tuple[int, int] = _NOTHING,
+    ) -> tuple[str, ...]:  # fmt: skip
         """List the accounts that an amount does not fit beside what is set aside, where it would if nothing were held;
-        none, where it fits or spent money is in the way.
+        none, where it fits, or spent money or the reserve on the task's own account is in the way.
         """
         self._load([seat.account for seat in seats])
         short: list[str] = []
         for seat in seats:
             balance = (self._known.get(seat.account) or self._open(seat)).balance
-            more = aside.get(seat.account, _NOTHING)
-            if not has_room(seat.budget, balance, usd + more[0] if usd else 0, tokens + more[1] if tokens else 0):
-                if is_spent_up(seat.budget, balance, usd, tokens):
+            amounts = beside(reserve, usd, tokens) if seat.budget.own else (usd, tokens)
+            if not has_room(seat.budget, balance, *beside(aside.get(seat.account, _NOTHING), *amounts)):
+                if is_spent_up(seat.budget, balance, *amounts):
                     return ()
                 short.append(seat.account)
         return tuple(short)
@@ -174,12 +177,16 @@ class Balances:
         self._load(accounts)
         return tuple([self._standing(name, self._known[name], terms) for name in accounts])
 
-    def fits(self, name: str, terms: TaskTerms | None, usd: int, tokens: int, aside: tuple[int, int]) -> bool:
-        """Say whether an amount fits a named account beside what is set aside on it."""
+    def fits(
+        self, name: str, terms: TaskTerms | None, usd: int, tokens: int, aside: tuple[int, int],
+        reserve: tuple[int, int] = _NOTHING,
+    ) -> bool:  # fmt: skip
+        """Say whether an amount fits a named account beside what is set aside on it, and a reserve on a task's own."""
         self._load((name,))
         account = self._known[name]
-        room = (usd + aside[0] if usd else 0, tokens + aside[1] if tokens else 0)
-        return has_room(self._budget_of(account, terms), account.balance, *room)
+        budget = self._budget_of(account, terms)
+        amounts = beside(reserve, usd, tokens) if budget.own else (usd, tokens)
+        return has_room(budget, account.balance, *beside(aside, *amounts))
 
     def known(self, accounts: Sequence[str], terms: TaskTerms | None) -> tuple[Standing, ...]:
         """Read how those of some accounts stand that are there."""

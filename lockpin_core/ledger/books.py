@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from lockpin_core.budgets import Standing, violations
-from lockpin_core.call import Call, Charge, Payers, Quote, Refusal, Void
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call, Charge, Payers, Refusal, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerError
 from lockpin_core.ledger import questionbook
@@ -35,9 +35,12 @@ from lockpin_core.ledger.tasks import Task
 from lockpin_core.ledger.turns import (
     NOTHING,
     Amounts,
+    Size,
     Stands,
     Ticket,
     Waiter,
+    amounts_of,
+    fitted,
     make_ticket,
     moved,
     protected,
@@ -46,7 +49,6 @@ from lockpin_core.ledger.turns import (
     sizes_of,
     stands,
     try_in_turn,
-    with_waiters,
 )
 from lockpin_core.ledger.waiting import NEVER
 from lockpin_core.money import ZERO, Money
@@ -167,7 +169,7 @@ class Books(Frame):
         ):
             return False
         seats = self._seats_of(waiter.call, waiter.rules, terms)
-        short = self.balances.held_up(seats, ticket.usd, ticket.tokens, ahead)
+        short = self.balances.held_up(seats, ticket.usd, ticket.tokens, ahead, ticket.reserve)
         if not short or not ticket.knows(seats, short):
             return False
         ends = [end for seat in seats if (end := self.balances.next_end(seat)) is not None]
@@ -175,7 +177,7 @@ class Books(Frame):
         return True
 
     def _let_wait(
-        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait, sizes: tuple[Quote, ...], found: Stands
+        self, call: Call, rules: Rules, smaller: Smaller | None, wait: Wait, sizes: tuple[Size, ...], found: Stands
     ) -> Waiter:
         ticket = make_ticket(self.room.next_number(), call, self.writer, self.at, wait, found)
         deadline_s = self.room.ticks() + wait.patience.total_seconds()
@@ -193,8 +195,9 @@ class Books(Frame):
     def _has_room_for(self, ticket: Ticket, ahead: Amounts) -> bool:
         """Say whether another process's waiter would fit now, as far as its ticket tells."""
         terms = self.terms(ticket.task)
-        amounts = (ticket.usd, ticket.tokens)
-        return all(self.balances.fits(name, terms, *amounts, ahead.get(name, (0, 0))) for name in ticket.accounts)
+        amounts, reserve = (ticket.usd, ticket.tokens), ticket.reserve
+        fits = self.balances.fits
+        return all(fits(name, terms, *amounts, ahead.get(name, (0, 0)), reserve) for name in ticket.accounts)
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:
         """Hold a call, or a smaller version of it, where it fits with what is set aside for those ahead of it.
@@ -207,15 +210,11 @@ class Books(Frame):
         if (paused := self.pauses.of(call.payers)) is not None:
             return paused
         seats = self._seats_of(call, rules, terms)
-        if ahead or not self.balances.has_room(seats, call.quote.most.nano, call.quote.tokens):
-            before = self.balances.standings(seats)
-            judged = with_waiters(before, ahead)
-            if violations(judged, call.quote):
-                lower = smaller(judged) if smaller is not None else None
-                if lower is None or violations(judged, lower.quote):
-                    short = tuple(violations(before, call.quote))
-                    return Short(self.now, before, short, behind=not short)
-                call = lower
+        if ahead or not self.balances.has_room(seats, *amounts_of(call.quote), amounts_of(call.reserve)):
+            found = fitted(call, smaller, self.balances.standings(seats), ahead, self.now)
+            if isinstance(found, Short):
+                return found
+            call = found
         if not waited:
             return self._take(call, seats)
         call = replace(call, waited_ms=call.waited_ms + waited // 1000)

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lockpin_core.budgets import Budget, Standing, owner_of, violations
+from lockpin_core.budgets import Budget, Standing, owner_of
 from lockpin_core.call import Call, Charge, Payers, Void
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import LedgerError
@@ -47,6 +47,7 @@ from lockpin_core.ledger.turns import (
     NOTHING,
     Amounts,
     Waiter,
+    fitted,
     make_ticket,
     moved,
     sizes_left,
@@ -196,13 +197,10 @@ class MemoryBooks:
             self._define(rules)
         seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
         before = self._standings(seats)
-        judged = with_waiters(before, ahead)
-        if violations(judged, call.quote):
-            lower = smaller(judged) if smaller is not None else None
-            if lower is None or violations(judged, lower.quote):
-                short = tuple(violations(before, call.quote))
-                return Short(now, before, short, behind=not short)
-            call = lower
+        found = fitted(call, smaller, before, ahead, now)
+        if isinstance(found, Short):
+            return found
+        call = found
         call = replace(call, waited_ms=call.waited_ms + waited // 1000) if waited else call
         self._terms.setdefault(task, LIFETIME_TERMS)
         self._open[call.id] = Open(call, now, [seat.account for seat in seats])

@@ -77,8 +77,11 @@ def _from_3(connection: sqlite3.Connection) -> None:
 
 
 def _from_4(connection: sqlite3.Connection) -> None:
-    """Version 5 has questions to people, pauses, and what is remembered of conversations and tasks."""
-    tables = (schema.QUESTIONS, schema.ALLOWANCES, schema.PAUSES, schema.CONVERSATIONS, schema.PROFILES)
+    """Version 5 has questions to people, pauses, and what is remembered of conversations and tasks; who waits for room
+    may have to leave some.
+    """
+    connection.execute("DROP TABLE waiting")  # nobody waits while nobody runs
+    tables = (schema.WAITING, schema.QUESTIONS, schema.ALLOWANCES, schema.PAUSES, schema.CONVERSATIONS, schema.PROFILES)
     for statement in (*tables, *schema.INDEXES_5):
         connection.execute(statement)
 

@@ -138,6 +138,7 @@ CREATE TABLE waiting (
   usd INTEGER NOT NULL CHECK (usd >= 0), tokens INTEGER NOT NULL CHECK (tokens >= 0),
   since INTEGER NOT NULL, protected_at INTEGER NOT NULL, until INTEGER NOT NULL,
   short INTEGER NOT NULL CHECK (short IN (0, 1)),
+  reserve_usd INTEGER NOT NULL DEFAULT 0, reserve_tokens INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (call, account)
 ) STRICT, WITHOUT ROWID"""
 

@@ -21,12 +21,12 @@ from lockpin_core.ledger.turns import Ticket, Waiter
 
 NEVER = 2**63
 _READ = (
-    "SELECT call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until FROM waiting "
-    "ORDER BY ticket, call, account"
+    "SELECT call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until, reserve_usd, "
+    "reserve_tokens FROM waiting ORDER BY ticket, call, account"
 )
 _PUT = (
-    "REPLACE INTO waiting (call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "REPLACE INTO waiting (call, account, short, ticket, writer, task, usd, tokens, since, protected_at, until, "
+    "reserve_usd, reserve_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DROP = "DELETE FROM waiting WHERE call = ? AND writer = ?"
 _DROP_ALL = "DELETE FROM waiting WHERE writer = ?"
@@ -175,15 +175,15 @@ class WaitingRoom:
 
 def _ticket(lines: Sequence[tuple[Any, ...]]) -> Ticket:
     """Put a ticket together of its lines, one for each account."""
-    call, _, _, number, writer, task, usd, tokens, since, protected_at, until = lines[0]
+    call, _, _, number, writer, task, usd, tokens, since, protected_at, until, *reserve = lines[0]
     accounts = tuple(line[1] for line in lines)
     short = tuple(line[1] for line in lines if line[2])
-    return Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, short)
+    return Ticket(number, call, writer, task, usd, tokens, since, protected_at, until, accounts, short, *reserve)
 
 
 def _lines(ticket: Ticket) -> list[tuple[object, ...]]:
     facts = (
         *(ticket.number, ticket.writer, ticket.task, ticket.usd, ticket.tokens),
-        *(ticket.since, ticket.protected_at, ticket.until),
+        *(ticket.since, ticket.protected_at, ticket.until, *ticket.reserve),
     )
     return [(ticket.call, account, int(account in ticket.short), *facts) for account in ticket.accounts]

@@ -430,3 +430,17 @@ def test_no_word_of_a_refusal_is_one_that_clients_retry_on():
 
 def test_an_instant_is_stamped_to_the_second():
     assert stamp(datetime(2026, 10, 21, 1, 2, 3, 999_999, tzinfo=UTC)) == "2026-10-21T01:02:03Z"
+
+
+def test_what_is_kept_for_last_calls_counts_as_in_flight_and_never_comes_free():
+    short = [nouns.standing(nouns.TASK, limit="1", spent="0.5")._replace(reserved=Money.parse("0.2"))]
+
+    found = budget_exceeded(TASK, nouns.quote("0.4"), short, NOW)
+
+    assert found.message == (
+        'lockpin: task "fix-login-bug" would exceed its $1.00 budget: spent $0.50, in flight $0.20, '
+        "this call needs up to $0.40; $0.2000 of that is kept free for small last calls of the task"
+    )
+    wanted = {"in_flight_usd": Decimal("0.2"), "remaining_usd": Decimal("0.3"), "transient": False}
+    assert {name: found.detail[name] for name in wanted} == wanted
+    assert "retry_after_s" not in found.detail

@@ -4,7 +4,7 @@ from datetime import timedelta
 from lockpin_core.ledger.lobby import Lobby
 from lockpin_core.ledger.operations import Operation
 from lockpin_core.ledger.protocol import Closed, Wait
-from lockpin_core.ledger.turns import Stands, Waiter, make_ticket
+from lockpin_core.ledger.turns import Size, Stands, Waiter, make_ticket
 from tests.ledger.desk import NOON, call, rules
 
 CLOSED = Closed(NOON, "t")
@@ -12,7 +12,9 @@ CLOSED = Closed(NOON, "t")
 
 def waiting(name):
     one, wait = call(name, "0.1"), Wait(timedelta(seconds=3))
-    return Waiter(one, rules(), None, make_ticket(1, one, "w", 0, wait, Stands(("a",), ("a",))), 0.0, (one.quote,))
+    return Waiter(
+        one, rules(), None, make_ticket(1, one, "w", 0, wait, Stands(("a",), ("a",))), 0.0, (Size(one.quote),)
+    )
 
 
 def asked(name, *, waits=True):

@@ -4,6 +4,7 @@ from tests.ledger.alerts_contract import AlertsContract
 from tests.ledger.contract import LedgerContract
 from tests.ledger.desk import MemoryDesk
 from tests.ledger.key_contract import KeyContract
+from tests.ledger.reserve_contract import ReserveContract
 from tests.ledger.scopes_contract import ScopesContract
 from tests.ledger.waiting_contract import WaitingContract
 
@@ -18,6 +19,10 @@ class TestMemory(LedgerContract):
 
 
 class TestMemoryWaiting(WaitingContract):
+    pass
+
+
+class TestMemoryReserve(ReserveContract):
     pass
 
 

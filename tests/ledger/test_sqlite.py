@@ -24,6 +24,7 @@ from tests.ledger.alerts_contract import AlertsContract
 from tests.ledger.contract import ONE, LedgerContract, hold, seen, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call, charge, machine, note, refusal, rules
 from tests.ledger.key_contract import KeyContract
+from tests.ledger.reserve_contract import ReserveContract
 from tests.ledger.scopes_contract import ScopesContract
 from tests.ledger.waiting_contract import WaitingContract
 
@@ -43,6 +44,10 @@ class TestSqlite(LedgerContract):
 
 
 class TestSqliteWaiting(WaitingContract):
+    pass
+
+
+class TestSqliteReserve(ReserveContract):
     pass
 
 

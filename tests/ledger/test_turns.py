@@ -7,6 +7,7 @@ from lockpin_core.budgets import Standing
 from lockpin_core.ledger.protocol import Short, Wait
 from lockpin_core.ledger.turns import (
     NOTHING,
+    Size,
     Stands,
     Ticket,
     Waiter,
@@ -77,7 +78,7 @@ def test_what_is_set_aside_counts_as_held():
     ],
 )
 def test_only_held_money_is_worth_waiting_for(standings, waits, on):
-    quote = call("c", "0.2").quote
+    quote = Size(call("c", "0.2").quote)
     short = Short(NOON, standings, tuple(s for s in standings if s.account in on))
 
     assert (may_wait(short, quote), stands(short, quote, NOTHING).short) == (waits, on)
@@ -86,21 +87,21 @@ def test_only_held_money_is_worth_waiting_for(standings, waits, on):
 def test_who_is_behind_waits_on_the_account_that_others_wait_on():
     short = Short(NOON, (standing("a"), standing("b")), (), behind=True)
 
-    quote = call("c", "0.2").quote
+    size = Size(call("c", "0.2").quote)
 
-    assert may_wait(short, quote)
-    assert stands(short, quote, {"b": (9 * 10**8, 0)}) == Stands(("a", "b"), ("b",))
+    assert may_wait(short, size)
+    assert stands(short, size, {"b": (9 * 10**8, 0)}) == Stands(("a", "b"), ("b",))
 
 
 def test_accounts_that_cannot_stop_a_call_are_not_on_its_ticket():
     standings = (standing("c", held="0.9"), standing("b", enforce=False), standing("a", limit=None))
     short = Short(NOON, standings, standings[:1])
-    assert stands(short, call("c", "0.2").quote, NOTHING) == Stands(("c",), ("c",))
+    assert stands(short, Size(call("c", "0.2").quote), NOTHING) == Stands(("c",), ("c",))
 
 
 def test_a_waiter_stays_on_every_account_that_was_short_for_it():
     one = call("c", "0.2", tokens=7)
-    waiter = Waiter(one, rules(), None, ticket(usd=200_000_000, accounts=("b",)), 0.0, (one.quote,))
+    waiter = Waiter(one, rules(), None, ticket(usd=200_000_000, accounts=("b",)), 0.0, (Size(one.quote),))
 
     more = moved(waiter, waiter.sizes, Stands(("a", "c"), ("a",)))
 
@@ -112,11 +113,11 @@ def test_a_waiter_stays_on_every_account_that_was_short_for_it():
 def test_a_waiter_whose_whole_cannot_fit_any_more_keeps_its_place_at_its_smallest():
     one, least = call("c", "0.2", tokens=9), call("c", "0.1", tokens=3).quote
     place = make_ticket(4, one, "w", 1_000, Wait(timedelta(microseconds=300), least), Stands(("a",), ("a",)))
-    waiter = Waiter(one, rules(), None, place, 0.0, (one.quote, least))
+    waiter = Waiter(one, rules(), None, place, 0.0, (Size(one.quote), Size(least)))
 
-    lowered = moved(waiter, (least,), Stands(("a",), ("a",)))
+    lowered = moved(waiter, (Size(least),), Stands(("a",), ("a",)))
 
-    assert lowered == replace(waiter, ticket=replace(place, usd=100_000_000, tokens=3), sizes=(least,))
+    assert lowered == replace(waiter, ticket=replace(place, usd=100_000_000, tokens=3), sizes=(Size(least),))
 
 
 @pytest.mark.parametrize(
@@ -129,13 +130,13 @@ def test_a_call_waits_for_what_fits_if_nothing_is_held(spent, left):
 
     found = sizes_left(Short(NOON, (in_the_way,), (in_the_way,)), sizes)
 
-    assert [size.most.exact() for size in found] == left
+    assert [size.quote.most.exact() for size in found] == left
     assert is_lowered(one, found) == (left == ["0.1"])
-    assert not is_lowered(one, found) or sizes_left(Short(NOON, (), ()), found) == (least,)  # and it stays so
+    assert not is_lowered(one, found) or sizes_left(Short(NOON, (), ()), found) == (Size(least),)  # and it stays so
 
 
 def test_a_call_without_a_smaller_version_waits_as_a_whole_or_not_at_all():
     one = call("c", "0.2")
 
-    assert sizes_of(one, Wait(timedelta(seconds=1))) == (one.quote,)
+    assert sizes_of(one, Wait(timedelta(seconds=1))) == (Size(one.quote),)
     assert sizes_of(one, None) == ()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockpin_core.budgets import Budget
+from lockpin_core.call import Void
 from lockpin_core.clock import utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.protocol import Held, Short, Wait
@@ -20,6 +21,7 @@ from lockpin_core.ledger.waiting import NEVER
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle, void
 from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, money, rules
+from tests.ledger.reserve_contract import ROOM, leaving
 from tests.ledger.waiting_history import SetTicks, WaitingHistory
 
 SPENDER = Path(__file__).with_name("spender.py")
@@ -316,3 +318,20 @@ def test_a_gathered_hold_that_is_cancelled_is_not_taken(tmp_path):
         assert seen(desk) == {"task": ("0.02", "0"), "daily": ("0.02", "0")}
         assert desk.tickets() == []
         assert d.nonzero(desk.accounts()) == desk.explained()
+
+
+def test_no_room_is_left_for_a_call_of_another_process_that_must_leave_more_than_there_is(desk):
+    with stopping(desk.open()) as other:
+        hold(desk, "c1", "0.5", ROOM)
+        asked = desk.ledger.hold(leaving("c2", "0.3", "0.35"), ROOM, None, Wait(timedelta(seconds=30)))
+        desk.look_after()
+        theirs = asking(other, "c3", "0.6", ROOM)
+        assert sorted(desk.tickets()) == [("c2", "task"), ("c3", "task")]
+
+        desk.ledger.shrink("c1", money("0.4"), 100).result(WAIT_S)
+
+        assert isinstance(theirs.result(WAIT_S), Held)
+        assert not asked.done()
+        asked.cancel()
+        other.void("c3", Void("not_sent")).result(WAIT_S)
+    desk.look_after()

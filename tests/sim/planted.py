@@ -92,7 +92,7 @@ BUGS = (
     ),
     Bug(
         "held money forgotten", "budgets.py",
-        "None if self.limit is None else self.limit - self.spent - self.held\n",
+        "None if self.limit is None else self.limit - self.spent - self.held - self.reserved\n",
         "None if self.limit is None else self.limit - self.spent\n",
     ),
     Bug(
@@ -156,7 +156,7 @@ BUGS = (
     ),
     Bug(
         "a closed task goes on", "ledger/books.py",
-        "        if terms is not None and terms.closes(call.payers):\n            return Closed(self.now, call.payers.task)\n        seats", "        seats",
+        "        if terms is not None and terms.closes(call.payers):\n            return Closed(self.now, call.payers.task)\n        if (paused", "        if (paused",
     ),
     Bug(
         "a deferred hold ends early", "ledger/books.py",
