@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from urllib.parse import unquote
@@ -18,6 +18,7 @@ from lockpin_core.aside import Steps, at_once
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Ceiling, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
+from lockpin_core.config_near_cap import Landing
 from lockpin_core.errors import UnpricedError
 from lockpin_core.ladder import Room
 from lockpin_core.ledger.protocol import Rules
@@ -58,6 +59,11 @@ class Incoming:
     path_model: str | None = None  # the model, where the path names it
     query: str = ""  # with its question mark; may hold a key, so it goes nowhere but to its own host
 
+    @property
+    def may_degrade(self) -> bool:
+        """Say whether it may be made smaller near a limit; its sender may have said that it is refused instead."""
+        return DEGRADE_HEADER not in self.headers
+
     def request(self) -> Request:
         """Give what a wire sees of it."""
         presigned = is_presigned(self.query)
@@ -73,6 +79,7 @@ class Incoming:
         return account_of(self.headers, self.key_query(), self.path)
 
 
+DEGRADE_HEADER = "x-lockpin-degrade"  # of a request; "off" is all that it may say
 _LONGEST_BATCH = timedelta(hours=24)  # after which the provider gives up what it has not come to
 
 
@@ -103,6 +110,10 @@ class Priced:
     batch: Quote | None = None  # of all its requests together, where it brings many
     models: tuple[str, ...] = ()  # that may run, where there may be several
     regions: frozenset[str] = frozenset()  # that the reply may state for all of those, where the request names none
+    landing: Landing = field(default_factory=Landing)
+    changed: bool = False  # the request is not the one that came: it was made lighter, or is for another model
+    degrade: tuple[str, ...] = ()  # how it was made lighter, as `X-Lockpin-Degrade` names it
+    trim: int = 0  # of so many tool results, from the first on, the long ones were left out
 
     def call(self, set_limit: int | None, *, degrade: Sequence[str] = ()) -> Call:
         """Make the call that the ledger is asked to hold, with the output limit that Lockpin sets, or the request's.
@@ -128,8 +139,17 @@ class Priced:
             billing="subscription" if parsed.subscription else "metered",
             price_date=str(self.prices.date),
             rates=known_rates(self.model, parsed.terms, self.at, self._geo()),
-            degrade=tuple(degrade),
+            degrade=(*self.degrade, *degrade),
+            reserve=self._reserve(limit),
         )
+
+    def _reserve(self, limit: int | None) -> Quote | None:
+        """Give the room that must stay free for the task's last small calls (SPEC §11, landing); None: none."""
+        calls, small = self.landing.calls, self.landing.max_output_tokens
+        if not calls or limit is None or limit <= small or self.batch is not None:
+            return None
+        last = self._quote(small)
+        return replace(last, most=Money(last.most.nano * calls), tokens=last.tokens * calls)
 
     def _asked_limit(self) -> int | None:
         if Unit.AUDIO_OUT in self.parsed.output_units and Unit.OUTPUT not in self.parsed.output_units:

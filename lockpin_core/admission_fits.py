@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lockpin_core.admission import Priced
-from lockpin_core.budgets import Standing
+from lockpin_core.budgets import Standing, with_reserve
 from lockpin_core.call import Call
 from lockpin_core.ladder import room
 
@@ -29,7 +29,19 @@ def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict
         )
         priced = replace(priced, parsed=replace(priced.parsed, content=longer))
     asked = call.output_limit or 0
-    most = priced.largest_output(asked, room(standings))
+    most = largest_fitting(priced, call, standings)
     if not priced.wire.has_limit or not max(1, priced.wire.least_output(priced.parsed)) <= most < asked:
         return {}
     return {"max_output_tokens": most}
+
+
+def largest_fitting(priced: Priced, call: Call, standings: Sequence[Standing]) -> int:
+    """Find the largest output limit with which a call fits accounts as they stand.
+
+    One so small that it may use the room that is kept for landing counts that too.
+    """
+    small = priced.landing.max_output_tokens
+    found = priced.largest_output(call.output_limit or 0, room(with_reserve(standings, call.reserve)))
+    if call.reserve is None or found > small:
+        return found
+    return priced.largest_output(small, room(with_reserve(standings, None)))

@@ -1,28 +1,33 @@
-"""Seeks room for a call: SPEC §8's steps 5 to 9 in order. Knows what is tried next; knows no bytes and no SQL."""
+"""Seeks room for a call: climbs the ladder, rung by rung. Knows what each rung does; knows no bytes and no SQL."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import assert_never
 
 from lockpin_core.admission import Priced, Refused
+from lockpin_core.admission_cheaper import CheaperModels, Reprice
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
+from lockpin_core.admission_lower import Lower, Lowering, may_pass
+from lockpin_core.admission_memory import NOTHING, Conversations, Marks
+from lockpin_core.admission_question import Asker, is_for_a_person
+from lockpin_core.admission_waits import NO_TIME, Waits
 from lockpin_core.aside import beside_loop
-from lockpin_core.budgets import Standing, violations
+from lockpin_core.budgets import violations, with_reserve
 from lockpin_core.call import Call
 from lockpin_core.clients import client_of
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
-from lockpin_core.errors import LedgerUnavailable, LockpinError
-from lockpin_core.ladder import FIT, Rung, room, rungs
+from lockpin_core.errors import LedgerUnavailable, LockpinError, WireError
+from lockpin_core.ladder import CACHE_5M, FIT, TRIM, Cheaper, Rung, ladder
 from lockpin_core.ledger.answers import answer_of, failed_by
-from lockpin_core.ledger.pauses import Paused
-from lockpin_core.ledger.protocol import Answer, Closed, Held, Ledger, Rules, Short, Smaller, Wait
+from lockpin_core.ledger.protocol import Answer, Held, Ledger, Rules, Short, Smaller, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,77 +40,179 @@ class Found:
     priced: Priced
     call: Call
     answer: Answer
+    instead: str | None = None  # provider/model that serves in the place of the one that was asked for
+    conversation: bytes | None = None  # of a call that was lowered
 
 
-class Waits:
-    """For how long calls have waited for room, by call: each until somebody says that it is decided."""
+@dataclass(slots=True)
+class _Search:
+    """One call on its way up the ladder."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._before: dict[str, timedelta] = {}
-        self._since: dict[str, datetime] = {}
-
-    @contextlib.contextmanager
-    def counting(self, call_id: str) -> Iterator[None]:
-        """Count the time that a block takes."""
-        self._since[call_id] = self._clock()
-        try:
-            yield
-        finally:
-            self._before[call_id] = self._so_far(call_id)
-            self._since.pop(call_id, None)
-
-    def waited_ms(self, call_id: str) -> int:
-        """Give what a call has waited so far, in whole milliseconds; 0: it has not, or was forgotten."""
-        return self._so_far(call_id) // timedelta(milliseconds=1)
-
-    def forget(self, call_id: str) -> None:
-        """Drop what is known of a call, which is decided."""
-        self._before.pop(call_id, None)
-
-    def _so_far(self, call_id: str) -> timedelta:
-        before, since = self._before.get(call_id, _NO_TIME), self._since.get(call_id)
-        return before if since is None else before + max(self._clock() - since, _NO_TIME)  # a clock may step back
-
-
-_NO_TIME = timedelta(0)
+    sent: Priced  # as it came
+    priced: Priced  # the version that is tried now, and that waits
+    call: Call
+    began: datetime
+    conversation: bytes | None = None
+    marks: Marks = NOTHING
+    short: Short | None = None  # the last answer
+    digest: bytes = b""
+    light: tuple[Priced, Call] | None = None  # the lightest version, where it alone finds no room
+    lower: Lower | None = None
+    is_near: bool = False
+    was_asked: bool = False
+    refused_by_person: bool = False
 
 
 class Seeker:
-    """Tries a call as it is, then counted, later, smaller. `waits` knows for how long the calls under way waited."""
+    """Tries a call as it is, counted, lighter, later, smaller, cheaper. `waits`: how long those under way waited."""
 
     def __init__(
-        self, config: Config, ledger: Ledger, counts: Counts, latch: Latch, *, rules: Rules, clock: Clock
-    ) -> None:
+        self, config: Config, ledger: Ledger, counts: Counts, latch: Latch, *, rules: Rules, clock: Clock,
+        reprice: Reprice | None = None,
+    ) -> None:  # fmt: skip
         self._config, self._ledger, self._counts, self._latch = config, ledger, counts, latch
         self._rules, self._clock, self.waits = rules, clock, Waits(clock)
+        self._reprice = reprice
+        self.cheaper = CheaperModels(config.near_cap.cheaper, ledger, rules, reprice)
+        self.conversations = Conversations(ledger, config.near_cap.degrade)
+        self._asker = Asker(ledger, self.waits)
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
-        began = self._clock()
+        search = _Search(priced, priced, call, self._clock())
+        if self.conversations.has_cut:
+            await self._remember(search)
+        await self._go_on_lighter(search)
+        for rung in ladder(_Facts(self, search)):
+            found = await self._climb(rung, search)
+            if found is None:
+                continue
+            if not isinstance(found.answer, Short):
+                return self._end(search, found)
+            search.short = found.answer
+            search.is_near = self.conversations.see(priced.incoming.payers.task, found.answer.standings)
+        return self._refused(search)
+
+    async def _climb(self, rung: Rung | Cheaper, search: _Search) -> Found | None:
+        """Try one rung; None: there is nothing to try."""
+        match rung:
+            case Rung.AS_SENT:
+                return Found(search.priced, search.call, await self._ask(search.call))
+            case Rung.COUNTED:
+                return await self._counted(search)
+            case Rung.CACHE_5M:
+                await self._remember(search)
+                return await self._lighter(search, trim=search.marks.trim)
+            case Rung.TRIMMED:
+                return await self._trimmed(search)
+            case Rung.LATER_OR_LOWER:
+                return await self._later_or_lower(search)
+            case Rung.LIGHTER_AND_LOWER:
+                return await self._lighter_and_lower(search)
+            case Cheaper():
+                return await self._cheaper(search, rung.model)
+            case Rung.ASKED:
+                return await self._asked(search)
+            case Rung.AGAIN:
+                return await self._again(search)
+        assert_never(rung)
+
+    async def _go_on_lighter(self, search: _Search) -> None:
+        """Make the call as light as the one before it in its conversation was, so that prompt caches go on to hit."""
+        if not self.may_lighten(search) or not self.conversations.may_be_lighter(search.sent.incoming.payers.task):
+            return
+        await self._remember(search)
+        if search.marks.is_lighter:
+            found = await self._version(search, trim=search.marks.trim, cache_5m=search.marks.cache_5m)
+            if found is not None:
+                search.priced, search.call = found
+
+    async def _remember(self, search: _Search) -> None:
+        if search.conversation is None:
+            search.conversation = await self.conversations.id_of(search.sent)
+            search.marks = await self.conversations.marks(search.conversation)
+
+    def may_lighten(self, search: _Search) -> bool:
+        """Say whether a call may be made lighter at all."""
+        degrade, sent = self._config.near_cap.degrade, search.sent
+        is_on = degrade.on and (degrade.trim or degrade.cache_5m) and sent.incoming.may_degrade
+        return is_on and not sent.parsed.attested and not sent.parsed.batch and self._reprice is not None
+
+    def may_ask(self, search: _Search) -> bool:
+        """Say whether somebody may be asked about it; not so where the same call was refused just now."""
+        return self._config.near_cap.approvals_wait_ms > 0 and not self._latch.is_closed(search.digest, self._clock())
+
+    async def _counted(self, search: _Search) -> Found | None:
+        search.digest = await self._digest(search.sent)
+        key = search.digest + _light_key(search.priced)
+        counted = await self._counts.counted(search.priced, key)
+        if counted is None:
+            return None
+        search.priced, search.call = counted, _call_of(counted, search.call)
+        return Found(counted, search.call, await self._ask(search.call))
+
+    async def _trimmed(self, search: _Search) -> Found | None:
+        if not self._config.near_cap.degrade.trim:
+            return None
+        request = search.sent.incoming.request()
+        trim = await beside_loop(len(request.body), partial(search.sent.wire.trimmable, request))
+        return await self._lighter(search, trim=trim) if trim > search.marks.trim else None
+
+    async def _lighter(self, search: _Search, *, trim: int) -> Found | None:
+        """Try a lighter version; it stays where it fits, or may wait where the heavier one may not."""
+        cache_5m = self._config.near_cap.degrade.cache_5m or search.marks.cache_5m
+        found = await self._version(search, trim=trim, cache_5m=cache_5m)
+        if found is None:
+            return None
+        priced, call = found
         answer = await self._ask(call)
-        if not isinstance(answer, Short):
-            return Found(priced, call, answer)
-        digest = await self._digest(priced)
-        counted = await self._counts.counted(priced, digest)
-        if counted is not None:
-            priced, call = counted, counted.call(call.output_limit if call.limit_set else None)
-            answer = await self._ask(call)
-        lower = _Lower(priced, call, self._config.fit.floor)
         if isinstance(answer, Short):
-            answer = await self._later_or_lower(lower, answer, digest, began)
+            counted = await self._counts.counted(priced, search.digest + _light_key(priced))
+            if counted is not None:
+                priced, call = counted, _call_of(counted, call)
+                answer = await self._ask(call)
         if isinstance(answer, Short):
-            return self._refused(lower, answer, digest)
+            if may_pass(answer, call) and search.short is not None and not may_pass(search.short, search.call):
+                search.priced, search.call = priced, call
+            else:
+                search.light = (priced, call)
+        return Found(priced, call, answer)
+
+    async def _version(self, search: _Search, *, trim: int, cache_5m: bool) -> tuple[Priced, Call] | None:
+        """Price the call as it is when it is made lighter; None: there is nothing to leave out."""
+        sent, before = search.sent, search.priced
+        incoming, request = sent.incoming, sent.incoming.request()
+        lighten = partial(sent.wire.lightened, request, cache_5m=cache_5m, trim=trim)
+        body = await beside_loop(len(request.body), lighten)
+        if body is None or body == before.incoming.body or self._reprice is None:
+            return None
+        try:
+            priced, call = await self._reprice(replace(incoming, body=body), sent.wire)
+        except (Refused, WireError):
+            return None  # what was sent stands
+        keeps_long = trim and cache_5m and sent.wire.lightened(request, cache_5m=True, trim=0) is None
+        marks = (*((CACHE_5M,) if cache_5m and not keeps_long else ()), *((TRIM,) if trim else ()))
+        priced = replace(priced, changed=True, degrade=marks, trim=trim, is_capped=sent.is_capped or priced.is_capped)
+        if not trim and sent.parsed.content.counted is None and before.parsed.content.counted is not None:
+            content = replace(priced.parsed.content, counted=before.parsed.content.counted)
+            priced = replace(priced, parsed=replace(priced.parsed, content=content))
+        return priced, _call_of(priced, call)
+
+    async def _later_or_lower(self, search: _Search) -> Found:
+        """Let the call wait for room, and as the smallest version where the whole cannot fit; then make it smaller."""
+        assert search.short is not None, "it found room"
+        lower = search.lower = Lower(search.priced, search.call, await self._lowering(search))
+        answer = await self._room_for(lower, search.short, search)
+        search.call = lower.call
         return Found(lower.priced_of(answer), lower.call, answer)
 
-    async def _later_or_lower(self, lower: _Lower, short: Short, digest: bytes, began: datetime) -> Answer:
-        """Let the call wait for room, and as the smallest version where the whole cannot fit; then make it smaller."""
+    async def _room_for(self, lower: Lower, short: Short, search: _Search) -> Answer:
         answer: Answer = short
-        if not _may_pass(short, lower.call) or self._wait(lower, digest, began) is None:
+        if not may_pass(short, lower.call) or self._wait(lower, search) is None:
             answer = await self._ask(lower.call, lower, out_of_turn=short.behind)
         if not isinstance(answer, Short):
             return answer
-        wait = self._wait(lower, digest, began) if lower.may_pass(answer) else None
+        wait = self._wait(lower, search) if lower.may_pass(answer) else None
         if wait is not None:
             waited = await self._ask(lower.call, lower, wait=wait)
             lower.call = replace(lower.call, waited_ms=lower.call.waited_ms + self.waits.waited_ms(lower.call.id))
@@ -116,25 +223,115 @@ class Seeker:
         # Nothing that fits is refused, whoever stands before it; and limits and spend may be others by now.
         return await self._ask(lower.call, lower, out_of_turn=True)
 
-    def _refused(self, lower: _Lower, short: Short, digest: bytes) -> Found:
+    async def _lowering(self, search: _Search) -> Lowering:
+        """Say how far a call may be lowered (SPEC §11)."""
+        sent, fit, degrade = search.sent, self._config.fit, self._config.near_cap.degrade
+        parsed, wire = sent.parsed, sent.wire
+        may_change = parsed.output_settable and sent.incoming.may_degrade and not parsed.batch
+        near = search.is_near and sent.incoming.may_degrade
+        lowers = search.call.limit_set or near or (wire.always_limited and fit.output)
+        lowers = lowers and may_change and wire.has_limit and search.call.output_limit is not None
+        if lowers:
+            await self._remember(search)
+            lowers = not search.marks.cut
+        floor = degrade.output_floor if near else fit.floor
+        floor = max(floor, wire.min_output, wire.least_output(parsed))
+        return Lowering(floor, lowers, may_change)
+
+    async def _lighter_and_lower(self, search: _Search) -> Found | None:
+        if search.light is None:
+            return None
+        priced, call = search.light
+        lower = Lower(priced, replace(call, waited_ms=search.call.waited_ms), await self._lowering(search))
+        answer = await self._ask(lower.call, lower, out_of_turn=True)
+        return None if isinstance(answer, Short) else Found(lower.priced_of(answer), lower.call, answer)
+
+    async def _cheaper(self, search: _Search, target: str) -> Found | None:
+        """Try another model of the same provider in its place: by its bytes, counted, lowered."""
+        found = await self.cheaper.version(search.sent, target)
+        if found is None:
+            return None
+        priced, call = found[0], replace(found[1], waited_ms=search.call.waited_ms)
+        answer = await self._ask(call, out_of_turn=True)
+        if isinstance(answer, Short):
+            counted = await self._counts.counted(priced, search.digest + target.encode())
+            if counted is not None:
+                priced, call = counted, replace(_call_of(counted, call), waited_ms=call.waited_ms)
+            lower = Lower(priced, call, await self._lowering(search))
+            answer = await self._ask(call, lower, out_of_turn=True)
+            priced = lower.priced_of(answer)
+        return None if isinstance(answer, Short) else Found(priced, call, answer, instead=target)
+
+    async def _asked(self, search: _Search) -> Found | None:
+        """Ask a person about a call that only its task's own limit is in the way of."""
+        assert search.short is not None, "it found room"
+        assert search.lower is not None, "it was not made smaller"
+        patience = min(timedelta(milliseconds=self._config.near_cap.approvals_wait_ms), self._left(search))
+        said = await self._asker.ask(search.call, search.short, search.digest, patience)
+        search.call = search.lower.call = replace(search.call, waited_ms=self.waits.waited_ms(search.call.id))
+        search.was_asked = said is not None
+        if said is None or said.answer is None:
+            return None
+        if said.answer == "refuse":
+            search.refused_by_person = True
+            return None
+        allowed = said.id if said.answer == "once" else None
+        answer = await self._ask(search.call, None if allowed else search.lower, allowed=allowed, out_of_turn=True)
+        return Found(search.priced, search.call, answer)
+
+    async def _again(self, search: _Search) -> Found:
+        lower = search.lower
+        assert lower is not None, "it was not made smaller"
+        answer = await self._ask(lower.call, lower, out_of_turn=True)
+        return Found(lower.priced_of(answer), lower.call, answer)
+
+    def _end(self, search: _Search, found: Found) -> Found:
+        """Remember how a call goes that has found room."""
+        answer = found.answer
+        if not isinstance(answer, Held):
+            return found
+        task = search.sent.incoming.payers.task
+        self.conversations.see(task, answer.standings)
+        marks = answer.call.degrade
+        if TRIM in marks or CACHE_5M in marks:
+            trim = found.priced.trim
+            self.conversations.keep_lighter(search.conversation, trim=trim, cache_5m=CACHE_5M in marks)
+        if FIT in marks:
+            return replace(found, conversation=search.conversation)
+        if search.marks.cut and search.conversation is not None:
+            self.conversations.note_cut(search.conversation, cut=False)
+        return found
+
+    def _refused(self, search: _Search) -> Found:
         """Refuse the whole call, or the smallest version where only held money was in the way of that one alone."""
-        if _may_pass(short, lower.call):
+        short, lower = search.short, search.lower
+        assert short is not None, "it found room"
+        assert lower is not None, "it was not made smaller"
+        if search.refused_by_person:
+            self._latch.close(search.digest, self._clock())
+        elif may_pass(short, lower.call):
             return Found(lower.priced, lower.call, short)
-        if lower.least is not None and lower.may_pass(short):
+        elif lower.least is not None and lower.may_pass(short):
             priced, least = lower.least
-            return Found(priced, least, replace(short, violations=tuple(violations(short.standings, least.quote))))
-        self._latch.close(digest, self._clock())
+            standings = with_reserve(short.standings, least.reserve)
+            wrong = tuple(violations(standings, least.quote))
+            return Found(priced, least, replace(short, standings=standings, violations=wrong))
+        self._latch.close(search.digest, self._clock())
         return Found(lower.priced, lower.call, short)
 
-    def _wait(self, lower: _Lower, digest: bytes, began: datetime) -> Wait | None:
+    def _wait(self, lower: Lower, search: _Search) -> Wait | None:
         """Say how long the call may wait; None: it may not."""
-        if self._latch.is_closed(digest, self._clock()):
+        if self._latch.is_closed(search.digest, self._clock()):
             return None
-        client = client_of(lower.priced.incoming.headers)
-        left = began + timedelta(seconds=client.patience_s) - self._clock()
-        patience = min(timedelta(milliseconds=self._config.queue_wait_ms), left)
-        least = None if lower.least is None else lower.least[1].quote
-        return Wait(patience, least) if patience > _NO_TIME else None
+        patience = min(timedelta(milliseconds=self._config.queue_wait_ms), self._left(search))
+        least = None if lower.least is None else lower.least[1]
+        wait = Wait(patience) if least is None else Wait(patience, least.quote, least.reserve)
+        return wait if patience > NO_TIME else None
+
+    def _left(self, search: _Search) -> timedelta:
+        """Say how much longer the client bears silence."""
+        client = client_of(search.sent.incoming.headers)
+        return search.began + timedelta(seconds=client.patience_s) - self._clock()
 
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""
@@ -143,11 +340,13 @@ class Seeker:
         return hashlib.sha256(priced.incoming.payers.task.encode() + b"\0" + same).digest()
 
     async def _ask(
-        self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False
-    ) -> Answer:
+        self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False,
+        allowed: str | None = None,
+    ) -> Answer:  # fmt: skip
         """Ask for a hold. Where the asking is broken off, a hold that came about is taken off again."""
         with contextlib.nullcontext() if wait is None else self.waits.counting(call.id):
-            holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn)
+            more = {} if allowed is None else {"allowed": allowed}
+            holding = self._ledger.hold(call, self._rules, smaller, wait, out_of_turn=out_of_turn, **more)
             try:
                 return await answer_of(holding)
             except LedgerUnavailable:
@@ -161,72 +360,34 @@ class Seeker:
                 raise
 
 
-_MOST_TOOL_CALLS = 32  # a limit that is lowered begins to be tried just below
+def _light_key(priced: Priced) -> bytes:
+    """Tell the counts of a lighter version from those of the whole call; one of the cache alone has the same."""
+    return b"\0trim %d" % priced.trim if priced.trim else b""
+
+
+def _call_of(priced: Priced, before: Call) -> Call:
+    """Make the call of a version, with the output limit that the one before got from Lockpin, if any."""
+    call = priced.call(before.output_limit if before.limit_set else None)
+    return replace(call, waited_ms=before.waited_ms)
 
 
 @dataclass(slots=True)
-class _Lower:
-    """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output."""
+class _Facts:
+    """How a search stands, for the ladder."""
 
-    priced: Priced
-    call: Call
-    floor: int
-    least: tuple[Priced, Call] | None = field(init=False)  # the smallest version; None: there is none
-    _given: Priced = field(init=False)  # of the version that was given last
+    seeker: Seeker
+    search: _Search
 
-    def __post_init__(self) -> None:
-        """Make the smallest version."""
-        self._given, has_tools = self.priced, self._most_tool_calls > 1
-        priced = self.priced.with_tool_limit(1) if has_tools else self.priced
-        lowest = self._rungs(priced, lambda: max(self.floor, priced.wire.min_output))
-        limit = lowest[0].max_output if lowest else self._limit
-        self.least = (priced, self._version(priced, limit)) if has_tools or lowest else None
+    def is_near_cap(self) -> bool:
+        return self.search.is_near and self.seeker.may_lighten(self.search)
 
-    def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
-        """Give the first version that fits; None: there is none."""
-        priced = self.priced
-        for fewer in range(min(self._most_tool_calls, _MOST_TOOL_CALLS) - 1, 0, -1):
-            priced = self.priced.with_tool_limit(fewer)
-            lower = self._version(priced, self._limit)
-            if not violations(standings, lower.quote):
-                self._given = priced
-                return lower
-        in_force = self.call.output_limit or 0
-        for rung in self._rungs(priced, lambda: priced.largest_output(in_force, room(standings))):
-            self._given = priced
-            return self._version(priced, rung.max_output)
-        return None
+    def cheaper(self) -> Sequence[str]:
+        sent = self.search.sent
+        return self.seeker.cheaper.of(sent) if sent.incoming.may_degrade else ()
 
-    def priced_of(self, answer: Held | Closed | Paused) -> Priced:
-        """Give the version that is held."""
-        is_whole = not isinstance(answer, Held) or answer.call.quote is self.call.quote
-        return self.priced if is_whole else self._given
+    def is_for_a_person(self) -> bool:
+        short = self.search.short
+        return short is not None and is_for_a_person(short) and self.seeker.may_ask(self.search)
 
-    def may_pass(self, short: Short) -> bool:
-        """Say whether only money that is held for others is in the way of the call, or of its smallest version."""
-        return _may_pass(short, self.call) or (self.least is not None and _may_pass(short, self.least[1]))
-
-    @property
-    def _limit(self) -> int | None:
-        return self.call.output_limit if self.call.limit_set else None
-
-    @property
-    def _most_tool_calls(self) -> int:
-        parsed = self.priced.parsed
-        return max((tool.calls for tool in parsed.tools), default=1) if parsed.output_settable else 1
-
-    def _rungs(self, priced: Priced, largest_fitting: Callable[[], int]) -> Sequence[Rung]:
-        return rungs(
-            may_set=self.call.limit_set,
-            in_force=self.call.output_limit or 0,
-            floor=max(self.floor, priced.wire.min_output),
-            largest_fitting=largest_fitting,
-        )
-
-    def _version(self, priced: Priced, set_limit: int | None) -> Call:
-        return replace(priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
-
-
-def _may_pass(short: Short, call: Call) -> bool:
-    """Say whether only money that is held for others is in the way, or a turn that is not this call's."""
-    return all(standing.is_transient(call.quote.most, call.quote.tokens) for standing in short.violations)
+    def was_asked(self) -> bool:
+        return self.search.was_asked

@@ -9,6 +9,7 @@ from functools import partial
 
 from lockpin_core.addresses import canonical_path
 from lockpin_core.admission import (
+    DEGRADE_HEADER,
     Incoming,
     Priced,
     Refused,
@@ -93,7 +94,9 @@ class Engine(Settler):
     ) -> None:  # fmt: skip
         super().__init__(config, prices, ledger, Counts(counter))
         self._rules, self._clock = rules, clock
-        self._seeker = Seeker(config, ledger, self._counts, Latch(), rules=rules, clock=clock)
+        latch, reprice = Latch(), self._priced_call
+        self._seeker = Seeker(config, ledger, self._counts, latch, rules=rules, clock=clock, reprice=reprice)
+        self._conversations = self._seeker.conversations
 
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
@@ -108,6 +111,7 @@ class Engine(Settler):
                 return await self._unmetered(incoming)
             wire = wire_named(route.wire)
             named = incoming if route.model is None else replace(incoming, path_model=route.model)
+            _check_headers(named)
             return await self._metered(named, wire)
         except Refused as refused:
             words = refusal(refused.code, self._to_caller(refused.words), refused.detail, status=refused.status)
@@ -158,11 +162,7 @@ class Engine(Settler):
         try:
             parsed = await self._read(incoming, wire)
             is_one = not parsed.also and not parsed.batch
-            found = await self._price(incoming, wire, parsed)
-            set_limit = limit_to_set(found, self._config, capped=found.is_capped)
-            call = found.call(set_limit)
-            if call.quote.is_endless:
-                await self._check_endless(found, call)
+            found, call = await self._call_of(incoming, wire, parsed)
         except (Refused, WireError) as fault:
             # The limits of the models beside the one that has no price are in force as well.
             model = fault.model if isinstance(fault, Refused) and is_one else None
@@ -170,6 +170,17 @@ class Engine(Settler):
                 raise
             return await self._uncapped(incoming, "unpriced", wire)
         return await self._hold(found, call)
+
+    async def _priced_call(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call]:
+        """Read and price a request that Lockpin has changed. Raises Refused or WireError."""
+        return await self._call_of(incoming, wire, await self._read(incoming, wire))
+
+    async def _call_of(self, incoming: Incoming, wire: Wire, parsed: Parsed) -> tuple[Priced, Call]:
+        found = await self._price(incoming, wire, parsed)
+        call = found.call(limit_to_set(found, self._config, capped=found.is_capped))
+        if call.quote.is_endless:
+            await self._check_endless(found, call)
+        return found, call
 
     async def _check_endless(self, found: Priced, call: Call) -> None:
         """Refuse a call that is free and without a bound where a limit in tokens is in force."""
@@ -198,6 +209,7 @@ class Engine(Settler):
                 words = words if fault.place is None else f"{fault.place}: {words}"
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
+        found = replace(found, landing=self._config.near_cap.landing)
         if len(found.models) > 1:
             await self._check_models(found)
         return replace(found, is_capped=True) if await self._gets_limit(found) else found
@@ -261,7 +273,7 @@ class Engine(Settler):
         found = await self._seeker.seek(priced, call)
         match found.answer:
             case Held():
-                return await self._admit_or_cancel(found.priced, found.answer)
+                return await self._admit_or_cancel(found, found.answer)
             case Closed():
                 task = found.answer.task
                 words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
@@ -270,11 +282,12 @@ class Engine(Settler):
                 told, call = pause_refusal(found.answer), found.call
                 return self.refuse(priced.incoming, told, priced.wire, model=call.model, call=call)
             case Short():
-                return self._short(found, found.answer)
+                return await self._short(found, found.answer)
 
-    async def _admit_or_cancel(self, priced: Priced, answer: Held) -> Admitted:
+    async def _admit_or_cancel(self, found: Found, answer: Held) -> Admitted:
         try:
-            return await self._admitted(priced, answer)
+            admitted = await self._admitted(found.priced, answer)
+            return replace(admitted, instead=found.instead, conversation=found.conversation)
         except BaseException:
             self._ledger.cancel(answer.call.id)
             raise
@@ -285,7 +298,9 @@ class Engine(Settler):
         if not priced.is_capped and has_limit(answer.standings):
             priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
-        body = None if change is None else await self._rewritten(priced, change)
+        body = priced.incoming.body if priced.changed else None
+        if change is not None:
+            body = await self._rewritten(priced, change)
         if (cap := price_cap(priced, answer.call.quote.ceiling.prompt)) is not None:
             whole = priced.incoming.body if body is None else body
             body = await beside_loop(len(whole), partial(with_price_cap, whole, cap))
@@ -294,7 +309,8 @@ class Engine(Settler):
         account = incoming.account() if priced.wire.links else None
         tariff, first = priced.tariff(self._config), incoming.provider.prompt_first and not priced.parsed.grows
         countable = priced if _is_tight(answer) and self._counts.counts_here(priced) else None
-        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable)
+        path = incoming.path if priced.changed else None
+        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable, path)
 
     async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
         incoming = priced.incoming
@@ -302,9 +318,11 @@ class Engine(Settler):
         rewrite = partial(priced.wire.rewrite, incoming.request(), change, output_field=field, parsed=parsed)
         return await beside_loop(len(incoming.body), rewrite)
 
-    def _short(self, found: Found, short: Short) -> Answered:
+    async def _short(self, found: Found, short: Short) -> Answered:
         priced, call = found.priced, found.call
         fits = what_fits(priced, call, short.standings)
+        if not priced.incoming.may_degrade and (model := await self._seeker.cheaper.fitting(priced)) is not None:
+            fits["model"] = model
         tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
         words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
         return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short, call=call)
@@ -379,6 +397,13 @@ class Engine(Settler):
             return await self._is_capped(incoming, model)
         except LedgerUnavailable:
             return False
+
+
+def _check_headers(incoming: Incoming) -> None:
+    said = incoming.headers.get(DEGRADE_HEADER)
+    if said is not None and said.strip().lower() != "off":
+        words = "header x-lockpin-degrade says something else than off, which is all that it may say"
+        raise Refused("bad_request", words)
 
 
 def _refuse_endless(priced: Priced, call: Call, standings: Sequence[Standing]) -> None:

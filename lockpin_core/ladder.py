@@ -1,25 +1,84 @@
-"""The same call, smaller: what is tried, in order, before a call that does not fit is refused (SPEC §8, steps 6–11).
+"""The same call, smaller or later: what is tried, in order, before a call that does not fit is refused.
 
-This version knows one rung: an output limit that Lockpin itself sets may shrink to what is left, down to the floor.
+`ladder` is SPEC §8's steps 5 to 11 in one place: each rung is tried only if no rung before it has found room. What a
+rung does, the seeker knows; what may be done to this call, its facts say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import enum
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from lockpin_core.budgets import Standing
 from lockpin_core.money import Money
 
-FIT = "fit"  # how `X-Lockpin-Degrade` names limits that Lockpin set lower than usual
+# How `X-Lockpin-Degrade` names what was done to a call.
+FIT = "fit"  # an output limit, or one on the provider's tools, that Lockpin set lower than usual or than asked
+TRIM = "trim"  # old tool results left out
+CACHE_5M = "cache5m"  # prompt cache entries live for five minutes instead of an hour
+
+
+class Rung(enum.Enum):
+    """What is tried of a call, after its hold by the byte bound."""
+
+    AS_SENT = enum.auto()  # its worst case by its bytes
+    COUNTED = enum.auto()  # by an exact count of its prompt
+    CACHE_5M = enum.auto()  # with prompt cache entries that live for five minutes
+    TRIMMED = enum.auto()  # with old tool results left out besides
+    LATER_OR_LOWER = enum.auto()  # at full size once held money comes free; then with what output fits
+    LIGHTER_AND_LOWER = enum.auto()  # trimmed, and with what output fits then
+    ASKED = enum.auto()  # a person raises the limit, or lets it pass once
+    AGAIN = enum.auto()  # as before all that, since room may have come free meanwhile
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Cheaper:
+    """Another model in its place: by its bytes, counted, lowered."""
+
+    model: str  # provider/model
+
+
+class Facts(Protocol):
+    """How a call stands that has found no room so far; asked anew for each rung."""
+
+    def is_near_cap(self) -> bool:
+        """Say whether its task's own budget is so far spent that calls are made lighter."""
+
+    def cheaper(self) -> Sequence[str]:
+        """List the models that may serve in its place."""
+
+    def is_for_a_person(self) -> bool:
+        """Say whether nothing but its task's own limit stands in its way, and somebody may be asked about that."""
+
+    def was_asked(self) -> bool:
+        """Say whether somebody was."""
+
+
+def ladder(facts: Facts) -> Iterator[Rung | Cheaper]:
+    """List what to try, in order; the next is asked for only where the one before found no room."""
+    yield Rung.AS_SENT
+    yield Rung.COUNTED
+    if lightens := facts.is_near_cap():
+        yield Rung.CACHE_5M
+        yield Rung.TRIMMED
+    yield Rung.LATER_OR_LOWER
+    if lightens:
+        yield Rung.LIGHTER_AND_LOWER
+    others = facts.cheaper()
+    yield from map(Cheaper, others)
+    if facts.is_for_a_person():
+        yield Rung.ASKED
+    if others or facts.was_asked():
+        yield Rung.AGAIN  # nothing that fits by now is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
     """A smaller version of the call: with this output limit for each choice."""
 
     max_output: int
-    mark: str  # how `X-Lockpin-Degrade` names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +97,13 @@ def room(standings: Sequence[Standing]) -> Room:
     return Room(min(usd, default=None), min(tokens, default=None))
 
 
-def rungs(*, may_set: bool, in_force: int, floor: int, largest_fitting: Callable[[], int]) -> Sequence[Rung]:
-    """List the smaller versions to try.
+def lowered(*, may_lower: bool, in_force: int, floor: int, largest_fitting: Callable[[], int]) -> Lowered | None:
+    """Give the version with the largest output limit that fits; None: none that may be tried does.
 
-    `may_set`: the request has no output limit of its own and may get one. `in_force`: the limit that did not fit.
-    `largest_fitting`: the largest limit for which the call fits now; asked for only where it matters.
+    `in_force`: the limit that did not fit. `largest_fitting`: the largest for which the call fits now; asked for only
+    where it matters.
     """
-    if not may_set:
-        return ()
+    if not may_lower:
+        return None
     fitting = min(largest_fitting(), in_force)
-    return (Rung(fitting, FIT),) if floor <= fitting < in_force else ()
+    return Lowered(fitting) if floor <= fitting < in_force else None

@@ -14,6 +14,7 @@ from typing import assert_never, cast
 from lockpin_core.admission import Priced, has_limit
 from lockpin_core.admission_chain import is_silent
 from lockpin_core.admission_counts import Counts
+from lockpin_core.admission_memory import Conversations
 from lockpin_core.admission_served import Served
 from lockpin_core.aside import LARGE_BYTES, at_once, in_turns
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
@@ -53,6 +54,9 @@ class Admitted:
     account: bytes | None = None  # whose replies have ids that a later call may name
     prompt_first: bool = False  # the reply's first event states the prompt as it is billed
     countable: Priced | None = None  # held by its bytes where room is short, and our own tokenizer can say better
+    path: str | None = None  # of the request that leaves, without its query, where it may be another than came
+    instead: str | None = None  # provider/model that serves in the place of the one that was asked for
+    conversation: bytes | None = None  # of a call whose output limit was lowered
 
 
 class Settler:
@@ -60,6 +64,7 @@ class Settler:
 
     def __init__(self, config: Config, prices: PriceTable, ledger: Ledger, counts: Counts) -> None:
         self._config, self._prices, self._ledger, self._counts = config, prices, ledger, counts
+        self._conversations = Conversations(ledger, config.near_cap.degrade)
 
     def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
         """Charge or void a call that has ended, or keep its hold for usage that comes later; the first one wins."""
@@ -80,6 +85,8 @@ class Settler:
                 settling = cast("Settling", self._ledger.void(call.id, result))
             case _:
                 assert_never(result)
+        if admitted.conversation is not None and reading.stopped_at_limit:
+            self._conversations.note_cut(admitted.conversation, cut=True)
         settling.add_done_callback(partial(self._settle_again, call))
         return settling
 

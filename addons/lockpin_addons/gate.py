@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
@@ -266,6 +267,8 @@ class Gate:
             self.health.note_refusal(decision.code)
             return self._answer(flow, trip, decision.reply, warning_headers(decision.standings))
         self._prepare(flow, trip, decision, body, headers)
+        if isinstance(decision, Admitted) and decision.path is not None:
+            bound = trip.bound = replace(bound, path=decision.path + query_of(bound))
         self._address(flow, trip, bound)
         _frame(flow.request, headers)
         trip.sent_at_s = time.monotonic()
@@ -368,6 +371,8 @@ class Gate:
         trip.kind, trip.admitted = Kind.METERED, decision
         self.served.add(trip.client_id)
         trip.headers = held_headers(decision.held)
+        if decision.instead is not None:
+            trip.headers["X-Lockpin-Fallback"] = decision.instead
         changed = decision.body if decision.body is not None else body
         encoded = is_encoded(headers.get("content-encoding"))
         if decision.body is not None or (encoded and not decision.parsed.attested):

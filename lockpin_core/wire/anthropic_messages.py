@@ -63,6 +63,7 @@ class AnthropicMessages(Wire):
     cut_rule = "observed"
     tool_mark = b"tool_result"
     error_shape = "anthropic"
+    always_limited = True
 
     def parse(self, request: Request) -> Parsed:
         """Read a Messages request. Raises WireError where it is malformed or holds what cannot be bounded.

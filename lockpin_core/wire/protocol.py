@@ -71,6 +71,7 @@ class Wire(Protocol):
     held_as: ClassVar[str] = "background"  # for how long a hold waits for usage that comes later, by `hold_for`
     has_limit: ClassVar[bool] = True  # a request can say how much output it may have
     tool_mark: ClassVar[bytes] = b""  # stands in a body at least once for each result of a tool
+    always_limited: ClassVar[bool] = False  # each request says so, often much more than it needs
     lends_limit: ClassVar[bool] = False  # others speak it and may not know its limit on tools that the provider runs
 
     @property

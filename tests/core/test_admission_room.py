@@ -14,8 +14,11 @@ from desks import Desk, body, config
 from lockpin_core.admission import Priced, limit_to_set
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
-from lockpin_core.admission_room import Found, Seeker, Waits, _Lower
+from lockpin_core.admission_lower import Lower, Lowering
+from lockpin_core.admission_room import Found, Seeker
+from lockpin_core.admission_waits import Waits
 from lockpin_core.call import Call
+from lockpin_core.config_near_cap import Degrade, NearCap
 from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
 from lockpin_core.money import Money
 from lockpin_core.wire import wire_named
@@ -27,6 +30,7 @@ FINAL = nouns.standing(nouns.TASK, limit="1", spent="0.95")
 SHORT = Short(desks.NOW, (PASSING,), (PASSING,))
 OVER = Short(desks.NOW, (FINAL,), (FINAL,))
 BEHIND = Short(desks.NOW, (FREE,), (), behind=True)
+NOBODY_ASKED = replace(NearCap(), approvals_wait_ms=0, degrade=Degrade(on=False))
 HELD = Held(nouns.call(), desks.NOW, (FREE,))
 PLAIN, LOWER, LAST = "plain", "smaller, in its turn", "smaller, out of turn"
 REFUSED = (SHORT, OVER, OVER)  # held money was in the way, and while it waited it was spent
@@ -50,6 +54,11 @@ class Scripted:
         done.set_result(answer)
         return done
 
+    def marks(self, conversation: bytes) -> Future:
+        nothing: Future = Future()
+        nothing.set_result({})
+        return nothing
+
     @property
     def steps(self) -> list[str | timedelta]:
         return [how.patience if isinstance(how, Wait) else how for _, how in self.asked]
@@ -72,7 +81,7 @@ class Search:
     """A seeker with a clock to set; its calls are of the Messages format, whose provider counts."""
 
     def __init__(self, *answers, queue_s: int = 30, tokens: int | None = None, takes: timedelta = timedelta(0)) -> None:
-        self.clock, self.desk = [desks.NOW], Desk(config("1", queue_wait_ms=queue_s * 1000))
+        self.clock, self.desk = [desks.NOW], Desk(config("1", queue_wait_ms=queue_s * 1000, near_cap=NOBODY_ASKED))
         self.ledger = Scripted(list(answers), [])
         counter = None if tokens is None else Says(tokens, self.clock, takes)
         self.seeker = Seeker(
@@ -516,7 +525,8 @@ def test_there_is_a_version_that_fits_just_where_the_smallest_does(model, limit,
     search = Search(SHORT)
     named = [{"type": "web_search_20250305", "name": f"s{n}", "max_uses": 3 + n} for n in range(tools)]
     priced = search.priced(messages(model, limit, **({"tools": named} if tools else {})))
-    lower = _Lower(priced, priced.call(limit_to_set(priced, search.desk.config, capped=True)), 4096)
+    call = priced.call(limit_to_set(priced, search.desk.config, capped=True))
+    lower = Lower(priced, call, Lowering(4096, may_lower=limit is None, may_limit_tools=True))
     if lower.least is None:
         assert (limit, tools) == (999, 0)
         return
@@ -530,11 +540,15 @@ def test_there_is_a_version_that_fits_just_where_the_smallest_does(model, limit,
     assert found(least.most.nano, least.tokens - 1) is None
 
 
-def test_a_limit_of_the_request_is_not_lowered():
+def test_a_limit_of_the_request_is_lowered_where_its_format_always_has_one():
+    """`Asking` leaves it seventy cents."""
     search = Search(SHORT)
     search.seeker._ledger = search.ledger = Asking([SHORT], [])
 
-    assert search(messages(limit=10_000)).answer == SHORT
+    found = search(messages(limit=10_000))
+
+    assert (found.answer.call.output_limit, found.answer.call.degrade) == (7000, ("fit",))
+    assert found.conversation is not None
 
 
 def test_a_large_body_is_known_again_too():

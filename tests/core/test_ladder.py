@@ -3,7 +3,7 @@ from dataclasses import replace
 import nouns
 import pytest
 
-from lockpin_core.ladder import Room, Rung, room, rungs
+from lockpin_core.ladder import Cheaper, Lowered, Room, Rung, ladder, lowered, room
 from lockpin_core.money import Money
 
 DAILY = nouns.budget()
@@ -29,25 +29,82 @@ def test_room_may_be_negative():
     assert room([nouns.standing(DAILY, limit="1", spent="3")]) == Room(Money.parse("-2"), None)
 
 
+class Facts:
+    """How a call stands, as it is told."""
+
+    def __init__(
+        self, *, near: bool = False, cheaper: tuple[str, ...] = (), person: bool = False, asked: bool = False
+    ) -> None:
+        self.near, self.others, self.person, self.asked = near, cheaper, person, asked
+
+    def is_near_cap(self) -> bool:
+        return self.near
+
+    def cheaper(self) -> tuple[str, ...]:
+        return self.others
+
+    def is_for_a_person(self) -> bool:
+        return self.person
+
+    def was_asked(self) -> bool:
+        return self.asked
+
+
+def test_a_call_is_counted_then_waits_or_is_lowered():
+    assert list(ladder(Facts())) == [Rung.AS_SENT, Rung.COUNTED, Rung.LATER_OR_LOWER]
+
+
+def test_all_rungs_come_in_the_order_of_the_contract():
+    """SPEC §8: 5 hold, 6 count, 7 five-minute cache, then trim, 8 wait, 9 lower, 10 cheaper, 11 ask."""
+    assert list(ladder(Facts(near=True, cheaper=("a/x", "a/y"), person=True, asked=True))) == [
+        Rung.AS_SENT,
+        Rung.COUNTED,
+        Rung.CACHE_5M,
+        Rung.TRIMMED,
+        Rung.LATER_OR_LOWER,
+        Rung.LIGHTER_AND_LOWER,
+        Cheaper("a/x"),
+        Cheaper("a/y"),
+        Rung.ASKED,
+        Rung.AGAIN,
+    ]
+
+
+def test_what_took_its_time_is_followed_by_a_last_look():
+    assert list(ladder(Facts(cheaper=("a/x",))))[-2:] == [Cheaper("a/x"), Rung.AGAIN]
+    assert list(ladder(Facts(person=True, asked=True)))[-2:] == [Rung.ASKED, Rung.AGAIN]
+    assert list(ladder(Facts(person=True)))[-2:] == [Rung.LATER_OR_LOWER, Rung.ASKED]  # nobody watches
+
+
+def test_nothing_is_asked_of_the_facts_before_it_matters():
+    class Never(Facts):
+        def is_near_cap(self) -> bool:
+            raise AssertionError("asked in vain")
+
+    rungs = ladder(Never())
+
+    assert [next(rungs), next(rungs)] == [Rung.AS_SENT, Rung.COUNTED]
+
+
 def never() -> int:
     raise AssertionError("the largest limit was asked for in vain")
 
 
-def test_a_limit_of_the_request_is_left_alone():
-    assert list(rungs(may_set=False, in_force=32_000, floor=4096, largest_fitting=never)) == []
+def test_a_limit_that_must_stay_is_left_alone():
+    assert lowered(may_lower=False, in_force=32_000, floor=4096, largest_fitting=never) is None
 
 
 @pytest.mark.parametrize(
     ("fitting", "expected"),
     [
-        (5000, [Rung(5000, "fit")]),
-        (4096, [Rung(4096, "fit")]),
-        (4095, []),
-        (0, []),
-        (31_999, [Rung(31_999, "fit")]),
-        (32_000, []),  # nothing smaller: that one was tried
-        (40_000, []),
+        (5000, Lowered(5000)),
+        (4096, Lowered(4096)),
+        (4095, None),
+        (0, None),
+        (31_999, Lowered(31_999)),
+        (32_000, None),  # nothing smaller: that one was tried
+        (40_000, None),
     ],
 )
-def test_a_set_limit_shrinks_to_what_is_left_down_to_the_floor(fitting, expected):
-    assert list(rungs(may_set=True, in_force=32_000, floor=4096, largest_fitting=lambda: fitting)) == expected
+def test_a_limit_shrinks_to_what_is_left_down_to_the_floor(fitting, expected):
+    assert lowered(may_lower=True, in_force=32_000, floor=4096, largest_fitting=lambda: fitting) == expected

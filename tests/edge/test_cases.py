@@ -148,7 +148,7 @@ def test_h06_each_warning_comes_in_time(rig):
             assert answer.status == 200
         warnings.append(answer.headers.get("x-lockpin-task-warning"))
 
-    refused = ask(proxy, "dollar", "h06", limit=1000)
+    refused = ask(proxy, "dollar", "h06", limit=1000, x_lockpin_degrade="off")
 
     assert warnings == [None, "75", "95"]
     assert (refused.status, refused.headers["x-lockpin-task-warning"]) == (402, "95")

@@ -19,6 +19,7 @@ ROWS = (
 BOOKS = (
     "SELECT budget, subject, window_start, spent_nano, held_nano, spent_tokens, held_tokens, period_ms FROM accounts"
 )
+LOW_FLOOR = 256  # of an output limit, near a task's cap
 LOOKS = 40  # so many commits from one look at the accounts to the next
 
 
@@ -50,6 +51,12 @@ def payers_of(call):
     return call.payers.task, call.payers.machine, call.provider, call.model
 
 
+def is_near_cap(short):
+    """Say whether the task of a call that is short has spent four fifths of its own limit."""
+    own = next((s for s in short.standings if s.budget.own and s.budget.enforce and s.limit is not None), None)
+    return own is not None and 0 < own.limit.nano * 4 <= own.spent.nano * 5
+
+
 class Judge:
     """Compares what the books and the answers say with what the model says."""
 
@@ -57,6 +64,7 @@ class Judge:
         self.world, self.model = world, Model(rules)
         self.asked_first, self.asked_last, self.heard_last, self.owners, self.seen_row = {}, {}, {}, {}, 0
         self.reader, self.commits = None, 0
+        self.near = {}  # by call: whether its task was near its cap when it was found to be short
         self.deferred = set()  # calls that are held for usage that comes later
 
     def asked(self, call):
@@ -192,6 +200,7 @@ class Judge:
         if not isinstance(answer, Short) or call_id not in self.asked_last:
             return
         call = self.asked_last[call_id]
+        near = self.near.setdefault(call_id, is_near_cap(answer))
         if answer.behind:
             self.heard_last[call_id] = None
             return
@@ -203,8 +212,8 @@ class Judge:
             for s in answer.standings
         }
         whole = (call.quote.most.nano, call.quote.tokens)
-        wants, floor = self.world.agents.wants[call_id], self.world.config.fit.floor
-        least = traffic.least_of(wants, *whole, call.output_limit, floor)
+        wants, floor = self.world.agents.wants[call_id], LOW_FLOOR if near else self.world.config.fit.floor
+        least = traffic.least_of(wants, *whole, call.output_limit, floor, near=near)
         transient, lower_transient, has_room = self.model.judge_short(
             call_id, payers_of(call), *whole, self.world.ledger_us(), seen, least
         )

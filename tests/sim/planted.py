@@ -135,7 +135,7 @@ BUGS = (
     ),
     Bug(
         "a waiting room that nobody enters", "admission_room.py",
-        "        return Wait(patience, least) if patience > _NO_TIME else None", "        return None",
+        "        return wait if patience > NO_TIME else None", "        return None",
     ),
     Bug(
         "a wait without an answer", "ledger/lobby.py",

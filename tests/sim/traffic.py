@@ -92,23 +92,27 @@ def searches_of(body):
     return sum(tool.get("max_uses", 0) for tool in json.loads(body).get("tools", ()))
 
 
-def least_of(asked, usd, tokens, limit, floor):
+def least_of(asked, usd, tokens, limit, floor, *, near):
     """Give what the smallest version needs of a call that needs so much at an output limit; None: there is none.
 
-    A search less saves a whole window of prompt, one more turn of output, and its fee.
+    A search less saves a whole window of prompt, one more turn of output, and its fee. A limit of the request's own is
+    lowered where its format always has one, and near its task's cap.
     """
     prompt, output = RATES[asked.model]
-    if asked.searches > 1:
-        fewer, window = asked.searches - 1, int(PRICING["scout"]["context_tokens"])
-        return usd - fewer * (window * prompt + limit * output + SEARCH_PICO) // 1000, tokens - fewer * (window + limit)
-    if asked.limit is None and limit > floor:
-        return usd - (limit - floor) * output // 1000, tokens - (limit - floor)
-    return None
+    fewer, window = max(asked.searches - 1, 0), int(PRICING["scout"]["context_tokens"])
+    lowers = (asked.limit is None or asked.provider == "anthropic" or near) and limit > floor
+    if not fewer and not lowers:
+        return None
+    usd -= fewer * (window * prompt + limit * output + SEARCH_PICO) // 1000
+    tokens -= fewer * (window + limit)
+    turns = 2 if asked.searches else 1
+    less = turns * (limit - floor) if lowers else 0
+    return usd - less * output // 1000, tokens - less
 
 
 def one_word_more(asked, usd, tokens, most):
     """Give what a call would need whose output was lowered so far, with one token more; None: it was not lowered so."""
-    if asked.limit is not None or asked.searches or tokens >= most:
+    if asked.searches or tokens >= most:
         return None
     return usd + -(-RATES[asked.model][1] // 1000), tokens + 1
 

@@ -1,0 +1,90 @@
+"""The same call with less output, or fewer calls of the provider's tools: the largest version that its accounts leave.
+
+It is worked out inside the transaction of a hold, from the balances that stand there. Knows no ledger and no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from lockpin_core.admission import Priced
+from lockpin_core.admission_fits import largest_fitting
+from lockpin_core.budgets import Standing, violations, with_reserve
+from lockpin_core.call import Call
+from lockpin_core.ladder import FIT, Lowered, lowered
+from lockpin_core.ledger.protocol import Answer, Held, Short
+
+_MOST_TOOL_CALLS = 32  # a limit that is lowered begins to be tried just below
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """How far a call may be lowered: down to `floor`, and whether at all."""
+
+    floor: int
+    may_lower: bool  # its output limit: the one that Lockpin has set, or that of the request
+    may_limit_tools: bool
+
+
+@dataclass(slots=True)
+class Lower:
+    """The call, smaller, for what its accounts leave: fewer calls of the provider's tools, then less output."""
+
+    priced: Priced
+    call: Call
+    how: Lowering
+    least: tuple[Priced, Call] | None = field(init=False)  # the smallest version; None: there is none
+    _given: Priced = field(init=False)  # of the version that was given last
+
+    def __post_init__(self) -> None:
+        """Make the smallest version."""
+        self._given, has_tools = self.priced, self._most_tool_calls > 1
+        priced = self.priced.with_tool_limit(1) if has_tools else self.priced
+        lowest = self._lowered(lambda: self.how.floor)
+        limit = self._limit if lowest is None else lowest.max_output
+        self.least = (priced, self._version(priced, limit)) if has_tools or lowest else None
+
+    def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
+        """Give the first version that fits; None: there is none."""
+        priced = self.priced
+        for fewer in range(min(self._most_tool_calls, _MOST_TOOL_CALLS) - 1, 0, -1):
+            priced = self.priced.with_tool_limit(fewer)
+            lower = self._version(priced, self._limit)
+            if not violations(with_reserve(standings, lower.reserve), lower.quote):
+                self._given = priced
+                return lower
+        found = self._lowered(lambda: largest_fitting(priced, self.call, standings))
+        if found is None:
+            return None
+        self._given = priced
+        return self._version(priced, found.max_output)
+
+    def priced_of(self, answer: Answer) -> Priced:
+        """Give the version that is held; the whole where none is."""
+        is_whole = not isinstance(answer, Held) or answer.call.quote is self.call.quote
+        return self.priced if is_whole else self._given
+
+    def may_pass(self, short: Short) -> bool:
+        """Say whether only money that is held for others is in the way of the call, or of its smallest version."""
+        return may_pass(short, self.call) or (self.least is not None and may_pass(short, self.least[1]))
+
+    @property
+    def _limit(self) -> int | None:
+        return self.call.output_limit if self.call.limit_set else None
+
+    @property
+    def _most_tool_calls(self) -> int:
+        return max((tool.calls for tool in self.priced.parsed.tools), default=1) if self.how.may_limit_tools else 1
+
+    def _lowered(self, largest_fitting: Callable[[], int]) -> Lowered | None:
+        in_force, floor = self.call.output_limit or 0, self.how.floor
+        return lowered(may_lower=self.how.may_lower, in_force=in_force, floor=floor, largest_fitting=largest_fitting)
+
+    def _version(self, priced: Priced, set_limit: int | None) -> Call:
+        return replace(priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
+
+
+def may_pass(short: Short, call: Call) -> bool:
+    """Say whether only money that is held for others is in the way, or a turn that is not this call's."""
+    return all(standing.is_transient(call.quote.most, call.quote.tokens) for standing in short.violations)

@@ -1,0 +1,85 @@
+"""Asks a person about a call that only its task's own limit is in the way of (SPEC §17). Nothing is held meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from lockpin_core.admission_waits import NO_TIME, Waits
+from lockpin_core.budgets import Standing
+from lockpin_core.call import Call
+from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.answers import answer_of
+from lockpin_core.ledger.protocol import Ledger, Short
+from lockpin_core.ledger.questions import APPROVAL, ONCE, RAISE, REFUSE, Asking, Choice, Question
+from lockpin_core.money import ZERO, Money
+
+POLL_S = 0.2  # how often an answer is looked for that another process may have taken
+
+
+class Asker:
+    """Puts questions, and waits for their answers."""
+
+    def __init__(self, ledger: Ledger, waits: Waits) -> None:
+        self._ledger, self._waits = ledger, waits
+
+    async def ask(self, call: Call, short: Short, digest: bytes, patience: timedelta) -> Question | None:
+        """Give the question with its answer, or without one where nobody gave it in time; None: nobody watches."""
+        if patience <= NO_TIME:
+            return None
+        try:
+            question = await answer_of(self._ledger.ask(_asking(call, short, digest, patience)))
+        except LedgerUnavailable:
+            return None
+        if question is None or question.answer is not None:
+            return question
+        with self._waits.counting(call.id):
+            return await self._answered(question, patience)
+
+    async def _answered(self, question: Question, patience: timedelta) -> Question:
+        found = question
+        try:
+            async with asyncio.timeout(patience.total_seconds()):
+                while found.answer is None:
+                    await asyncio.sleep(POLL_S)
+                    asking = self._ledger.question(question.id)
+                    now: Question | None = await answer_of(asking)
+                    found = found if now is None else now
+        except (TimeoutError, LedgerUnavailable):
+            return question
+        return found
+
+
+def is_for_a_person(short: Short) -> bool:
+    """Say whether the task's own limit, in dollars, is all that is in the way."""
+    return bool(short.violations) and all(_is_short_of_own_usd(one) for one in short.violations)
+
+
+def _is_short_of_own_usd(standing: Standing) -> bool:
+    return standing.budget.own and standing.limit is not None and standing.limit_tokens is None
+
+
+def _asking(call: Call, short: Short, digest: bytes, patience: timedelta) -> Asking:
+    own = short.violations[0]
+    left = own.remaining()
+    assert left is not None and own.limit is not None, "only a limit in dollars is asked about"
+    needed = call.quote.most
+    short_by = max(needed - left, ZERO)
+    choices = (Choice(ONCE, needed), Choice(RAISE, _raise(short_by, own.limit)), Choice(REFUSE))
+    data = {
+        "budget": own.budget.name,
+        "limit_usd": own.limit.exact(),
+        "spent_usd": own.spent.exact(),
+        "held_usd": own.held.exact(),
+        "client": call.client,
+        "provider": call.provider,
+        "output_limit": call.output_limit,
+    }
+    return Asking(APPROVAL, call, digest, needed, short_by, choices, patience, data)
+
+
+def _raise(short_by: Money, limit: Money) -> Money:
+    """Suggest a raise: half of what the limit is, and at least what the call is short of, in whole cents."""
+    cent = 10**7
+    least = max(short_by.nano, limit.nano // 2)
+    return Money(-(-least // cent) * cent)
