@@ -329,6 +329,17 @@ def test_a_larger_call_near_the_cap_is_lowered_so_far_that_it_may_use_it():
     assert sent(ask(desk, messages()))["max_tokens"] == 1024
 
 
+def test_what_is_kept_counts_as_held_and_never_comes_free():
+    landing = near(landing=Landing(2, 1000), degrade=Degrade(on=False))
+    desk = Desk(config("1", near_cap=landing, fit=Fit(output=False)))
+    spend(desk, 7000)
+
+    found = refused(ask(desk, messages(limit=1001)))
+
+    assert (found["transient"], str(found["in_flight_usd"]), str(found["remaining_usd"])) == (False, "0.2", "0.1")
+    assert found["fits"] == {"max_output_tokens": 1000}
+
+
 # Cheaper
 
 
