@@ -14,9 +14,9 @@ from lockpin_core.wire.deepsplice import Path
 from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, lives_long, objects_in
 
 MARKS = frozenset({"cache_control"})
-_MARKS = ("cache_control", "caching")
+_MARKS = frozenset({"cache_control", "caching"})
 # Where blocks stand in blocks. Nothing else is looked into: arguments, schemas and data may have members of any name.
-_INSIDE = ("content", "source", "tool", "definition", "tool_changes", "tool_references")
+_INSIDE = frozenset({"content", "source", "tool", "definition", "tool_changes", "tool_references"})
 _TEXT = frozenset({"type", "text", *MARKS})
 _THOUGHTS = ("thinking", "redacted_thinking")
 # Models whose thoughts are not bound.
@@ -108,12 +108,11 @@ def _marked(value: object, path: Path) -> Iterator[Path]:
         for number, item in objects_in(value):
             yield from _marked(item, (*path, number))
     elif isinstance(value, dict):
-        for key in _MARKS:
-            if lives_long(value.get(key)):
+        for key, item in value.items():
+            if key in _INSIDE:
+                yield from _marked(item, (*path, key))
+            elif key in _MARKS and lives_long(item):
                 yield (*path, key, "ttl")
-        for key in _INSIDE:
-            if isinstance(inner := value.get(key), dict | list):
-                yield from _marked(inner, (*path, key))
 
 
 TALK = Talk(_opening, _results, _long_lives)

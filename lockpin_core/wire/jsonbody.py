@@ -64,7 +64,7 @@ class Body:
         if type(value) is not dict:
             raise WireError(f"{key} is {shown(value)}; an object is needed")
         start, end = self.spans[key]
-        _, spans, _ = _read_object(self.text, start, _FAST if end - start <= _FEW_BYTES else _FAST_STEPS)
+        _, spans, _ = _read_object(self.text, start, known_decoder(end - start))
         return Body(self.text, value, spans, 0)
 
     def layout(self, keys: Collection[str] | None = None) -> Layout:
@@ -179,7 +179,7 @@ def _check_end(text: str, end: int) -> None:
 def read_known(body: bytes) -> Body:
     """Read the members of a JSON object that was read strictly before."""
     text = body.decode()
-    members, spans, _ = _read_object(text, _skip(text, 0), _FAST if len(body) <= _FEW_BYTES else _FAST_STEPS)
+    members, spans, _ = _read_object(text, _skip(text, 0), known_decoder(len(body)))
     return Body(text, members, spans, len(body))
 
 
@@ -263,30 +263,21 @@ def _told_apart(body: Body, names: Collection[str], depth: int) -> Iterator[byte
         if key in names and (_is_small(value) or (key == "stream_options" and _is_of_flags(value))):
             continue
         if depth and key in _CONTAINERS and type(value) is dict:
-            inner = b"".join(_told_apart(object_at(body.text, start), names, depth - 1))
+            inner = b"".join(_told_apart(_object_at(body.text, start), names, depth - 1))
         else:
             inner = body.text[start:end].encode()
         yield b"%b:%d:" % (json.dumps(key).encode(), len(inner))
         yield inner
 
 
-def object_at(text: str, start: int) -> Body:
-    """Read an object that begins there, in a text that was read strictly before."""
-    members, spans, end = _read_object(text, start, _FAST if len(text) - start <= _FEW_BYTES else _FAST_STEPS)
+def _object_at(text: str, start: int) -> Body:
+    members, spans, end = _read_object(text, start, known_decoder(len(text) - start))
     return Body(text, members, spans, end - start)
 
 
-def items_at(text: str, start: int, most: int) -> list[tuple[int, int]]:
-    """Say where the first items stand of a list that begins there, in a text that was read strictly before."""
-    decoder = _FAST if len(text) - start <= _FEW_BYTES else _FAST_STEPS
-    spans: list[tuple[int, int]] = []
-    at = _skip(text, start + 1)
-    while len(spans) < most and text[at] != "]":
-        _, end = decoder.raw_decode(text, at)
-        spans.append((at, end))
-        at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
-    return spans
+def known_decoder(size: int) -> json.JSONDecoder:
+    """Give a decoder for texts that were read strictly before; of a large one it lets other threads run in between."""
+    return _FAST if size <= _FEW_BYTES else _FAST_STEPS
 
 
 def _is_small(value: object) -> bool:
