@@ -79,7 +79,9 @@ class Seeker:
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
-        search = _Search(priced, priced, call, self._clock())
+        waited_ms = self.waits.waited_ms(call.id)  # before it came here
+        began = self._clock() - timedelta(milliseconds=waited_ms)
+        search = _Search(priced, priced, replace(call, waited_ms=waited_ms), began)
         if self.conversations.has_cut:
             await self._remember(search)
         await self._go_on_lighter(search)
@@ -215,7 +217,7 @@ class Seeker:
         wait = self._wait(lower, search) if lower.may_pass(answer) else None
         if wait is not None:
             waited = await self._ask(lower.call, lower, wait=wait)
-            lower.call = replace(lower.call, waited_ms=lower.call.waited_ms + self.waits.waited_ms(lower.call.id))
+            lower.call = replace(lower.call, waited_ms=self.waits.waited_ms(lower.call.id))
             if not isinstance(waited, Short):
                 return waited
         elif not answer.behind and lower(answer.standings) is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +23,8 @@ from lockpin_core.admission import (
 from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_fits import what_fits
 from lockpin_core.admission_latch import Latch
+from lockpin_core.admission_limits import is_tight, refuse_endless, without_tools
+from lockpin_core.admission_loop import LoopCheck
 from lockpin_core.admission_paused import pause_headers, pause_refusal
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_routing import price_cap, with_price_cap
@@ -32,8 +33,10 @@ from lockpin_core.aside import at_once, beside_loop, in_turns
 from lockpin_core.budgets import Standing
 from lockpin_core.call import (
     Call,
+    Outcome,
     Parsed,
     Payers,
+    Reading,
     Refusal,
     Reply,
     Rewrite,
@@ -46,12 +49,11 @@ from lockpin_core.forms import put
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import CallNote, Closed, Held, Ledger, Rules, Short
-from lockpin_core.money import Money
 from lockpin_core.prices import PriceTable
 from lockpin_core.providers import Free, Metered, Route
 from lockpin_core.receipt import ReceiptFacts, receipt, refused_detail
 from lockpin_core.refusals import budget_exceeded, refusal
-from lockpin_core.settler import Admitted, Polled, Settler
+from lockpin_core.settler import Admitted, Polled, Settler, Settling
 from lockpin_core.sizing.bound import UNSEEN_CHAIN
 from lockpin_core.usage import Unit
 from lockpin_core.wire import wire_named
@@ -60,7 +62,6 @@ from lockpin_core.wire.protocol import Wire
 UNPRICED_CODES = ("unknown_model", "unpriced_tool")  # without a limit in force such calls pass, and are recorded
 _MEDIA = frozenset({Unit.AUDIO_IN, Unit.IMAGE_IN, Unit.AUDIO_OUT, Unit.IMAGE_OUT})  # dearer than text, or cheaper
 _FEW_IMAGES = 64  # of a request, which are counted at once
-_TIGHT = 4  # where less than so many more of such calls fit, a hold is counted again after it was sent
 _UPGRADE_REQUIRED = 426
 _NO_SOCKETS = "a WebSocket cannot be metered; the same calls pass over HTTP, to which clients fall back by themselves"
 
@@ -97,6 +98,7 @@ class Engine(Settler):
         latch, reprice = Latch(), self._priced_call
         self._seeker = Seeker(config, ledger, self._counts, latch, rules=rules, clock=clock, reprice=reprice)
         self._conversations = self._seeker.conversations
+        self._loops = LoopCheck(config, ledger, clock, self._seeker.waits)
 
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
@@ -169,7 +171,19 @@ class Engine(Settler):
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return await self._uncapped(incoming, "unpriced", wire)
-        return await self._hold(found, call)
+        decision: Decision | None = None
+        try:
+            loop = await self._loops.look(found, call)
+            decision = await self._hold(found, call)
+        finally:
+            if not isinstance(decision, Admitted):
+                self._loops.ended(call.id)
+        return replace(decision, loop=loop) if loop is not None and isinstance(decision, Admitted) else decision
+
+    def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
+        """See Settler."""
+        self._loops.ended(admitted.held.call.id)
+        return super().settle(admitted, reading, outcome)
 
     async def _priced_call(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call]:
         """Read and price a request that Lockpin has changed. Raises Refused or WireError."""
@@ -189,7 +203,7 @@ class Engine(Settler):
             standings = await answer_of(self._ledger.look(incoming.payers, call.provider, call.model, self._rules))
         except LedgerUnavailable:
             return  # its hold says it
-        _refuse_endless(found, call, standings)
+        refuse_endless(found, call, standings)
 
     async def _read(self, incoming: Incoming, wire: Wire) -> Parsed:
         parsed = await beside_loop(len(incoming.body), partial(wire.parse, incoming.request()))
@@ -294,7 +308,7 @@ class Engine(Settler):
 
     async def _admitted(self, priced: Priced, answer: Held) -> Admitted:
         if answer.call.quote.is_endless:
-            _refuse_endless(priced, answer.call, answer.standings)  # the limit came into force only just now
+            refuse_endless(priced, answer.call, answer.standings)  # the limit came into force only just now
         if not priced.is_capped and has_limit(answer.standings):
             priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
@@ -308,7 +322,7 @@ class Engine(Settler):
         incoming = priced.incoming
         account = incoming.account() if priced.wire.links else None
         tariff, first = priced.tariff(self._config), incoming.provider.prompt_first and not priced.parsed.grows
-        countable = priced if _is_tight(answer) and self._counts.counts_here(priced) else None
+        countable = priced if is_tight(answer) and self._counts.counts_here(priced) else None
         path = incoming.path if priced.changed else None
         return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable, path)
 
@@ -323,7 +337,7 @@ class Engine(Settler):
         fits = what_fits(priced, call, short.standings)
         if not priced.incoming.may_degrade and (model := await self._seeker.cheaper.fitting(priced)) is not None:
             fits["model"] = model
-        tools = _without_tools(priced, call) if priced.parsed.rounds > 1 else None
+        tools = without_tools(priced, call) if priced.parsed.rounds > 1 else None
         words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
         return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short, call=call)
 
@@ -406,34 +420,9 @@ def _check_headers(incoming: Incoming) -> None:
         raise Refused("bad_request", words)
 
 
-def _refuse_endless(priced: Priced, call: Call, standings: Sequence[Standing]) -> None:
-    if any(s.budget.enforce and s.limit_tokens is not None for s in standings):
-        words = f"it costs nothing, but a limit in tokens is in force, and {priced.no_bound(call.output_limit)}"
-        raise Refused("unpriced_tool", words, model=call.model)
-
-
 def is_free(route: Route, *, upgrade: bool) -> bool:
     """Say whether a request costs nothing, whatever the terms and the ledger say."""
     return isinstance(route, Free) and (route.upgrades or not upgrade)
-
-
-def _without_tools(priced: Priced, call: Call) -> Money | None:
-    """Give what a call would need without the provider's own tools; None where that is not less."""
-    least = priced.without_tools().call(call.output_limit if call.limit_set else None).quote.most
-    return least if least < call.quote.most else None
-
-
-def _is_tight(held: Held) -> bool:
-    """Say whether an enforced account has room for only a few more such calls."""
-    quote = held.call.quote
-    for standing in held.standings:
-        usd, tokens = standing.remaining(), standing.remaining_tokens()
-        if standing.budget.enforce and (
-            (usd is not None and usd.nano < _TIGHT * quote.most.nano)
-            or (tokens is not None and tokens < _TIGHT * quote.tokens)
-        ):
-            return not held.degraded
-    return False
 
 
 def _polled(route: Route, incoming: Incoming) -> Polled | None:

@@ -57,6 +57,7 @@ class Admitted:
     path: str | None = None  # of the request that leaves, without its query, where it may be another than came
     instead: str | None = None  # provider/model that serves in the place of the one that was asked for
     conversation: bytes | None = None  # of a call whose output limit was lowered
+    loop: str | None = None  # of what loop the call is the next, as a header says it
 
 
 class Settler:

@@ -370,7 +370,7 @@ class Gate:
             return
         trip.kind, trip.admitted = Kind.METERED, decision
         self.served.add(trip.client_id)
-        trip.headers = held_headers(decision.held)
+        trip.headers = held_headers(decision.held, decision.loop)
         if decision.instead is not None:
             trip.headers["X-Lockpin-Fallback"] = decision.instead
         changed = decision.body if decision.body is not None else body

@@ -25,8 +25,8 @@ _AS_THEY_ARE = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # a receipt's amounts are text already
 
 
-def held_headers(held: Held) -> dict[str, str]:
-    """Say what is known before the reply comes: for streams and for the rest."""
+def held_headers(held: Held, loop: str | None = None) -> dict[str, str]:
+    """Say what is known before the reply comes: for streams and for the rest. `loop`: of which the call is the next."""
     call = held.call
     headers = {"X-Lockpin-Call": call.id}
     if call.limit_set and call.output_limit is not None:
@@ -37,6 +37,8 @@ def held_headers(held: Held) -> dict[str, str]:
         headers["X-Lockpin-Waited-Ms"] = str(call.waited_ms)
     if held.degraded:
         headers["X-Lockpin-Degraded"] = "ledger"
+    if loop is not None:
+        headers["X-Lockpin-Loop"] = loop
     return headers | warning_headers(held.standings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -206,6 +207,16 @@ class MemoryLedger(MemoryBooks):
         """See Ledger."""
         with self._lock:
             self._marks.change(conversation, changes, self._now())
+
+    def tell(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
+        """See Ledger."""
+        with self._lock:
+            self._event(code, task)
+
+    def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._pauses.stop_task(payers.task, payers.user, micros(self._now())))
 
     def refuse(self, note: CallNote, refusal: Refusal) -> None:
         """See Ledger."""

@@ -279,6 +279,15 @@ class Ledger(Protocol):
         Nobody waits for it, and every question after it here sees it.
         """
 
+    def tell(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
+        """Write an event of what was seen of calls; nobody waits for it. JSON-ready, never text of a body."""
+
+    def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
+        """Let the calls of a task, of these payers' user, pause until a person lets them go on. False: they do already.
+
+        `data` is why.
+        """
+
     def cancel(self, call_id: str) -> None:
         """Void a hold that may or may not have been taken and whose answer nobody awaits; no hold: nothing to do.
 

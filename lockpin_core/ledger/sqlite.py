@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -219,6 +219,16 @@ class SqliteLedger:
         """See Ledger."""
         self._writer.submit(Operation(partial(_mark, conversation=conversation, changes=dict(changes)), droppable=True))
 
+    def tell(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_tell, code=code, data=dict(data), task=task), droppable=True))
+
+    def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
+        """See Ledger."""
+        answer: Future[bool] = Future()
+        self._writer.submit(Operation(partial(_stop_task, payers=payers, who=who, data=dict(data)), answer, kept=False))
+        return answer
+
     def cancel(self, call_id: str) -> None:
         """See Ledger."""
         self._writer.submit(cancelling(call_id))
@@ -322,6 +332,14 @@ def _uncapped(books: Books, note: CallNote) -> None:
 
 def _mark(books: Books, conversation: bytes, changes: Marks) -> None:
     marks.change(books, conversation, changes)
+
+
+def _tell(books: Books, code: str, data: Mapping[str, object], task: str | None) -> None:
+    books.event(code, data, task)
+
+
+def _stop_task(books: Books, payers: Payers, who: str, data: Mapping[str, object]) -> bool:
+    return books.stop_task(payers.task, user=payers.user, who=who, data=data)
 
 
 def _nothing(books: Books) -> Any:

@@ -153,6 +153,16 @@ def _of_limit(data: Data) -> str:
     return " and ".join(parts)
 
 
+def _loop(data: Data, task: str | None) -> str:
+    what = {
+        "same_tool_call": "the same tool call with the same result",
+        "near_repeats": "nearly the same tool call, which gives nothing,",
+        "same_request": "the same request",
+    }.get(data["what"], str(data["what"]))
+    tools = f" ({', '.join(data['tools'])})" if data.get("tools") else ""
+    return f'task "{task}" goes round in a circle: {what} {data["repeats"]} times in a row{tools}'
+
+
 def _usd(nano: int) -> str:
     return said(Money(nano))
 
@@ -178,6 +188,7 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     "budget_reset": _reset,
     PASSED: _passed,
     REFUSED: _short,
+    "loop_found": _loop,
     "task_new": _task_new,
     "task_closed": _task_closed,
     "prune_begun": _pruned,

@@ -35,6 +35,12 @@ def test_record_has_its_fields_and_an_instant_to_the_second():
     ("code", "data", "said"),
     [
         ("budget_removed", {"name": "a"}, 'budget "a" is out of force'),
+        ("loop_found", {"what": "same_tool_call", "repeats": 20, "tools": ["ls", "cat"]},
+         'task "fix" goes round in a circle: the same tool call with the same result 20 times in a row (ls, cat)'),
+        ("loop_found", {"what": "near_repeats", "repeats": 40, "tools": ["find"]},
+         'task "fix" goes round in a circle: nearly the same tool call, which gives nothing, 40 times in a row (find)'),
+        ("loop_found", {"what": "same_request", "repeats": 20, "tools": []},
+         'task "fix" goes round in a circle: the same request 20 times in a row'),
         ("key_created", {"key": "k1", "user": "ann@corp.com", "expires": None}, "key k1 of ann@corp.com is made"),
         ("key_created", {"key": "k1", "user": "ann@corp.com", "expires": DAY_US},
          "key k1 of ann@corp.com is made, until 1970-01-02T00:00:00Z"),

@@ -1,0 +1,298 @@
+import asyncio
+import json
+from datetime import timedelta
+
+import desks
+import pytest
+from transcripts import Use, anthropic, chat, near
+
+from lockpin_core.config_near_cap import Loop, NearCap
+from lockpin_core.engine import Answered
+from lockpin_core.ledger.memory import MemoryLedger
+from lockpin_core.settler import Admitted
+
+LIST = Use("ls", {"path": "src"}, "a.py\nb.py")
+SAME = [[LIST]]
+
+
+class Watched(MemoryLedger):
+    """A ledger that somebody watches: `put` has the questions."""
+
+    def __init__(self, *, clock, watches=True):
+        super().__init__(clock=clock)
+        self.watchers, self.put = int(watches), []
+
+    def ask(self, asking):
+        answer = super().ask(asking)
+        if answer.result() is not None:
+            self.put.append(answer.result())
+        return answer
+
+
+class Desk(desks.Desk):
+    def __init__(self, action="ask", repeats=20, *, watches=False, ledger=None, **change):
+        self.now = [desks.NOW]
+        near_cap = NearCap(loop=Loop(repeats, action))
+        settings = desks.config(near_cap=near_cap, **change)
+        super().__init__(settings, ledger or Watched(clock=lambda: self.now[0], watches=watches), lambda: self.now[0])
+
+    def told(self, turns, *, task="t", settle=True, **more):
+        """Give how the header names the loop that the call after these turns is of; the code where it is refused."""
+        decision = self.ask(chat(turns) | {"model": "pen", "max_completion_tokens": 100, **more}, task=task)
+        if isinstance(decision, Answered):
+            return decision.code
+        assert isinstance(decision, Admitted)
+        if settle:
+            self.settle(decision, 1)
+        return decision.loop
+
+    def events(self, code):
+        return sum(row.kind == "event" and row.code == code for row in self.ledger.rows)
+
+
+def resume(desk):
+    with desk.ledger._lock:
+        desk.ledger._pauses.resume_task("t", None)
+
+
+def test_a_loop_is_named_from_its_20th_call_on_and_told_of_every_20_calls():
+    desk = Desk()
+
+    told = [desk.told(SAME * turns) for turns in range(60)]
+
+    assert told[:19] == [None] * 19
+    assert told[19:] == [f"same_tool_call; repeats={n}" for n in range(20, 61)]
+    assert desk.events("loop_found") == 3  # at 20, 40 and 60
+    assert desk.held() == 0
+
+
+def test_near_repeats_are_named_as_such():
+    desk = Desk()
+
+    assert desk.told([near(n) for n in range(18)]) is None
+    assert desk.told([near(n) for n in range(19)]) == "near_repeats; repeats=20"
+
+
+def test_the_conversation_is_not_read_before_a_loop_can_be_in_it():
+    desk = Desk()
+
+    for turns in range(19):
+        desk.told(SAME * turns)
+
+    assert not desk.engine._loops._repeats._read
+
+
+def test_large_conversations_are_read_again_only_when_a_loop_can_be_in_them():
+    desk = Desk()
+    pad = {"path": "x" * 40_000}
+    work = [[Use("read", {"path": f"{n}.py", **pad}, f"x = {n}")] for n in range(1)]
+    work += [[Use("read", {"path": f"{n}.py"}, f"x = {n}")] for n in range(30)]
+
+    told = [desk.told(work + SAME * turns) for turns in range(25)]
+
+    assert told == [None] * 19 + [f"same_tool_call; repeats={n}" for n in range(20, 26)]
+    # Taken back by its user to where it was before, and another loop from there: it is seen as soon as the first was.
+    told = [desk.told(work + [[LIST._replace(tool="ll")]] * turns) for turns in range(25)]
+    assert told == [None] * 19 + [f"same_tool_call; repeats={n}" for n in range(20, 26)]
+
+
+def test_off_looks_at_nothing():
+    desk = Desk("off")
+
+    assert [desk.told(SAME * turns) for turns in (19, 30)] == [None, None]
+    repeats = desk.engine._loops._repeats
+    assert (desk.events("loop_found"), len(repeats._read), len(repeats._same)) == (0, 0, 0)
+
+
+def test_warn_asks_nobody():
+    desk = Desk("warn", watches=True)
+
+    assert desk.told(SAME * 19) == "same_tool_call; repeats=20"
+    assert (desk.ledger.put, desk.events("loop_found")) == ([], 1)
+
+
+def test_stop_stops_the_task_until_it_is_resumed_and_no_other():
+    desk = Desk("stop")
+
+    assert desk.told(SAME * 19) == "loop_stopped"
+    assert desk.told([]) == "loop_stopped"
+    assert desk.told([], task="u") is None
+    assert desk.held() == 0
+
+    resume(desk)
+    assert desk.told(SAME * 19) == "same_tool_call; repeats=20"  # it was told of already
+    assert desk.told(SAME * 39) == "loop_stopped"  # and goes on for as long again
+
+
+def test_each_conversation_of_a_task_has_its_own_loop():
+    desk = Desk()
+    other = [[Use("read", {"path": "a.py"}, "x = 1")]]
+
+    desk.told(SAME * 19)
+    desk.told(other + SAME * 19)
+    desk.told(SAME * 19, task="u")
+
+    assert desk.events("loop_found") == 3
+
+
+def test_same_request_is_a_loop_at_its_20th_time_and_told_of_every_20_times():
+    desk = Desk()
+
+    told = [desk.told([]) for _ in range(45)]
+
+    assert told == [None] * 19 + [f"same_request; repeats={n}" for n in range(20, 46)]
+    assert desk.events("loop_found") == 2
+    assert desk.told([], user="u") is None  # a byte is another: it is another request
+    assert desk.told([], task="u") is None
+
+
+def test_same_request_counts_anew_after_an_hour_in_which_it_was_not_sent():
+    desk = Desk(repeats=3)
+
+    assert [desk.told([]) for _ in range(3)] == [None, None, "same_request; repeats=3"]
+    desk.now[0] += timedelta(hours=1)
+    assert desk.told([]) == "same_request; repeats=4"
+    desk.now[0] += timedelta(hours=1, seconds=1)
+    assert [desk.told([]) for _ in range(3)] == [None, None, "same_request; repeats=3"]
+    assert desk.events("loop_found") == 2
+
+
+def test_same_request_sent_side_by_side_is_none():
+    desk = Desk(repeats=3)
+
+    running = [desk.ask(chat([]) | {"model": "pen", "max_completion_tokens": 100}) for _ in range(30)]
+    assert [one.loop for one in running] == [None] * 30
+    for one in running:
+        desk.settle(one, 1)
+
+    assert [desk.told([]) for _ in range(2)] == [None, "same_request; repeats=3"]  # all 30 were one
+
+
+def test_one_that_never_ended_hides_no_later_one_for_longer_than_a_minute():
+    desk = Desk(repeats=3)
+
+    desk.told([], settle=False)
+    assert [desk.told([]) for _ in range(5)] == [None] * 5
+    desk.now[0] += timedelta(minutes=1)
+    assert [desk.told([]) for _ in range(2)] == [None, "same_request; repeats=3"]
+
+
+def test_refused_requests_are_sent_again_and_again_too():
+    desk = Desk(repeats=3, task_usd="0.001")
+
+    assert [desk.told([]) for _ in range(4)] == ["budget_exceeded"] * 4
+    assert desk.events("loop_found") == 1
+
+
+def test_large_requests_that_differ_in_one_place_are_no_repeats_of_each_other():
+    desk = Desk(repeats=3)
+    text = "x" * 100_000
+
+    told = [desk.told([], user=f"{text[:50_000]}{n % 2}{n // 2}{text[50_000:]}") for n in range(10)]
+
+    assert told == [None] * 10
+    assert [desk.told([], user=text) for _ in range(3)] == [None, None, "same_request; repeats=3"]
+
+
+def test_processes_add_up_the_same_requests_that_each_has_seen():
+    ledger = Watched(clock=lambda: desks.NOW, watches=False)
+    here, there = Desk(ledger=ledger), Desk(ledger=ledger)
+    here.count = 1000  # so that calls have other ids
+
+    told = [desk.told([]) for _ in range(12) for desk in (here, there)]
+
+    first = next(place for place, one in enumerate(told, 1) if one is not None)
+    assert 20 <= first <= 24  # each may keep up to four to itself
+    assert ledger.rows  # both are on it
+    again = Desk(ledger=ledger)  # as after a restart
+    again.count = 2000
+    assert [again.told([]) is not None for _ in range(2)] == [False, True]
+
+
+def answered(desk, answer, turns=SAME * 19, others=()):
+    """Let calls wait for the answer to a question of a loop; give what they were told, and how long the first waited."""
+
+    async def play():
+        def asking(told, task="t"):
+            body = chat(told) | {"model": "pen", "max_completion_tokens": 100}
+            return asyncio.ensure_future(desk.engine.admit(desk.incoming(body, task=task)))
+
+        before = len(desk.ledger.put)
+        first = asking(turns)
+        while len(desk.ledger.put) == before:
+            await asyncio.sleep(0)
+        rest = [asking(told, task) for told, task in others]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        waiting = [one.done() for one in (first, *rest)]
+        desk.now[0] += timedelta(seconds=7)
+        if answer is not None:
+            desk.ledger.answer(desk.ledger.put[-1].id, answer, who="ada")
+        else:
+            desk.now[0] += timedelta(minutes=10)
+        return waiting, await asyncio.gather(first, *rest)
+
+    return asyncio.run(play())
+
+
+def test_somebody_who_watches_is_asked_and_continue_lets_the_call_go():
+    desk = Desk(watches=True)
+
+    waiting, (decision,) = answered(desk, "continue")
+
+    assert waiting == [False]
+    assert isinstance(decision, Admitted)
+    assert (decision.loop, decision.held.call.waited_ms) == ("same_tool_call; repeats=20", 7000)
+    (question,) = desk.ledger.put
+    assert (question.kind, [choice.answer for choice in question.choices]) == ("loop", ["continue", "stop"])
+    assert question.data == {"what": "same_tool_call", "repeats": 20, "tools": ["ls"]}
+    assert question.until - question.asked == timedelta(seconds=50)  # nobody knows how long this client waits
+
+    told = [desk.told(SAME * turns) for turns in range(20, 39)]
+    assert len(desk.ledger.put) == 1  # not until as many calls more
+    assert told[-1] == "same_tool_call; repeats=39"
+    answered(desk, "continue", SAME * 39)
+    assert len(desk.ledger.put) == 2
+
+
+def test_without_an_answer_the_call_passes_and_nobody_is_asked_about_it_again():
+    desk = Desk(watches=True)
+
+    _, (decision,) = answered(desk, None)
+
+    assert decision.loop == "same_tool_call; repeats=20"
+    assert desk.told(SAME * 19) == "same_tool_call; repeats=20"
+    assert len(desk.ledger.put) == 1
+
+
+def test_a_client_that_left_and_sends_the_call_again_joins_its_question():
+    desk = Desk(watches=True)
+
+    async def leave():
+        body = chat(SAME * 19) | {"model": "pen", "max_completion_tokens": 100}
+        asking = asyncio.ensure_future(desk.engine.admit(desk.incoming(body)))
+        while not desk.ledger.put:
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(leave())
+    (question,) = desk.ledger.put
+    desk.ledger.put.clear()
+    _, (decision,) = answered(desk, "continue")
+
+    assert decision.loop == "same_tool_call; repeats=20"
+    assert desk.ledger.put == [question]
+    assert desk.events("loop_found") == 1
+
+
+def test_nobody_is_asked_where_the_configuration_says_no_time_for_it():
+    near_cap = NearCap(loop=Loop(), approvals_wait_ms=0)
+    ledger = Watched(clock=lambda: desks.NOW)
+    quick = desks.Desk(desks.config(near_cap=near_cap), ledger)
+
+    body = anthropic(SAME * 19) | {"model": "pen"}
+    decision = quick.ask(json.dumps(body).encode(), provider="anthropic")
+
+    assert (decision.loop, ledger.put) == ("same_tool_call; repeats=20", [])
