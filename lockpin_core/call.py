@@ -234,6 +234,18 @@ class Payers:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which sending of a client's request a call is: what failed before may be sent once more, at a hold of its own."""
+
+    number: int = 1
+    of: int = 1  # at most
+    first: str | None = None  # the call that failed first; None: it is this one
+
+
+FIRST_ATTEMPT = Attempt()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A call ready to be held: who pays, what it is, what it can cost."""
 
@@ -256,6 +268,7 @@ class Call:
     degrade: tuple[str, ...] = ()
     waited_ms: int = 0
     reserve: Quote | None = None  # what it must leave besides on the task's own account, where that enforces a limit
+    attempt: Attempt = FIRST_ATTEMPT
 
 
 class Doubt(NamedTuple):

@@ -30,7 +30,7 @@ _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remember
 _KEYS = frozenset(
     {
         *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "uploads", "billed_errors"),
-        *("max_tps", "output_field", "include_usage", "error_shape", "polls"),
+        *("max_tps", "output_field", "include_usage", "error_shape", "polls", "key_header"),
         *(
             "output_beside_limit",
             "output_settable",
@@ -101,6 +101,7 @@ class Provider:
     max_tps: int = 400  # no model of theirs generates faster, in tokens a second
     output_field: str = "max_tokens"  # what Lockpin adds when a request has no output limit
     error_shape: str = "openai"  # whose error shape a refusal takes where no wire is called
+    key_header: str = "authorization"  # where it takes a key; there as a bearer token
     include_usage: bool = True  # the host accepts `stream_options.include_usage`
     output_settable: bool = True  # the host accepts an output limit, and a limit on tool calls
     output_beside_limit: bool = False  # reasoning is billed beside the output limit
@@ -290,6 +291,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         max_tps=whole(file, "max_tps", tree.get("max_tps", "400")),
         output_field=choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
         error_shape=choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
+        key_header=choice(file, tree, "key_header", ("authorization", "x-api-key", "api-key")),
         include_usage=choice(file, tree, "include_usage", ("true", "false")) == "true",
         output_settable=choice(file, tree, "output_settable", ("true", "false")) == "true",
         output_beside_limit=choice(file, tree, "output_beside_limit", ("false", "true")) == "true",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call, Share
+from lockpin_core.call import FIRST_ATTEMPT, Attempt, Call, Share
 from lockpin_core.money import Money
 from lockpin_core.usage import Usage
 
@@ -44,11 +44,15 @@ class ReceiptFacts:
     budgets: Sequence[Standing] = ()
     hash: str | None = None
     over_hold: bool = False  # it cost more than was held for it
+    attempt: Attempt = FIRST_ATTEMPT
     shares: Sequence[Share] = ()  # what `charged` is made of, where several prompts or models are in it
 
 
 def receipt(facts: ReceiptFacts) -> dict[str, object]:
-    """Build SPEC §13's object; amounts are exact decimal text. `shares` is there only where there are some."""
+    """Build SPEC §13's object; amounts are exact decimal text. `shares` is there only where there are some, and so is
+    which attempt it was: of a call that was sent once nothing is said.
+    """
+    tried = {} if facts.attempt == FIRST_ATTEMPT else _attempt(facts.attempt)
     shares = {"shares": list(map(_share, facts.shares))} if facts.shares else {}
     return {
         "v": VERSION,
@@ -77,6 +81,7 @@ def receipt(facts: ReceiptFacts) -> dict[str, object]:
         "output_limit": facts.output_limit,
         "degrade": list(facts.degrade),
         "waited_ms": facts.waited_ms,
+        **tried,
         "budgets": [_budget(standing) for standing in facts.budgets],
         "hash": facts.hash,
     }
@@ -104,6 +109,10 @@ def refused_detail(told: Mapping[str, object], call: Call | None) -> dict[str, o
 
 def _usd(amount: Money | None) -> str | None:
     return None if amount is None else amount.exact()
+
+
+def _attempt(attempt: Attempt) -> dict[str, object]:
+    return {"attempt": attempt.number, "of": attempt.of, "first_call": attempt.first}
 
 
 def _share(share: Share) -> dict[str, object]:

@@ -24,6 +24,7 @@ FLOORS = (
     ("admission*",),
     ("settler",),
     ("engine",),
+    ("engine_attempts",),
     ("readers",),
 )
 

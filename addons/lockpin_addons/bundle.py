@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import importlib.util
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,13 @@ from mitmproxy.options import Options
 from mitmproxy.proxy.mode_servers import ServerInstance
 from mitmproxy.proxy.mode_specs import RegularMode
 
-from lockpin_addons import guard, lean, mends, options, quiet
+from lockpin_addons import again, guard, lean, mends, options, quiet
+from lockpin_addons.attempts import Attempts
 from lockpin_addons.banner import Start, say, start_block
 from lockpin_addons.callers import Callers
 from lockpin_addons.door import Door
 from lockpin_addons.drain import Drain
+from lockpin_addons.fallbacks import Fallbacks
 from lockpin_addons.gate import Gate
 from lockpin_addons.identity import MACHINE
 from lockpin_addons.issuer import NEEDS_JWT
@@ -179,6 +182,7 @@ def install(master: Master, settings: Mapping[str, object]) -> Lockpin:
         raise StartError(NEEDS_JWT)
     quiet.install()
     guard.install()
+    again.install()
     providers = Providers.load(shipped_dir())
     prices = PriceTable.load(shipped_dir(), config.pricing, config.models, updates_dir())
     _build(master, addon, source, config, providers, prices)
@@ -215,11 +219,14 @@ def _build(
         in_force, ledger, source, check=_checker(master), take_back=_taker_back(master),
         named=master.options.lockpin_config,
     )  # fmt: skip
-    callers = Callers(ledger.key, Tokens(in_force, utc_now), RealKeys(in_force, os.environ).of)
+    real_keys = RealKeys(in_force, os.environ).of
+    callers = Callers(ledger.key, Tokens(in_force, utc_now), real_keys)
     door = Door(in_force, providers, callers)
     gate = Gate(in_force, providers, health, new_id, trips, door, callers)
+    fallbacks = Fallbacks(providers, real_keys, new_id)
+    attempts = Attempts(trips, fallbacks, gate.stopping, new_id=new_id, clock=utc_now, dice=random.random)
     tap = Tap(trips)
-    _add(master, providers, door, gate, tap)
+    _add(master, providers, door, gate, attempts, tap)
     addon.drain = Drain.install(master, gate, tap)
     line.is_open = True
 
@@ -246,11 +253,11 @@ def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
         raise StartError(f"the ledger {terms.config.ledger} cannot be used: {why}") from None
 
 
-def _add(master: Master, providers: Providers, door: Door, gate: Gate, tap: Tap) -> None:
+def _add(master: Master, providers: Providers, door: Door, gate: Gate, attempts: Attempts, tap: Tap) -> None:
     tunnels = Tunnels(providers)
     mends.install(tunnels.is_nobodys, gate.leave)
     master.addons.add(tunnels, Policy(providers), door, gate)
-    master.addons.add(tap)
+    master.addons.add(attempts, tap)
     # Before mitmproxy's own choice of layers, which leaves alone what is chosen already.
     master.addons.chain.remove(tunnels)
     master.addons.chain.insert(0, tunnels)

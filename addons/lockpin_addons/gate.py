@@ -83,12 +83,12 @@ class Gate:
         self.new_id, self.trips = new_id, trips
         self.door, self.callers = door, callers
         self.served: set[str] = set()  # client connections that have had a call with a hold
-        self._is_stopping = False
+        self.stopping = asyncio.Event()
 
     def stop(self) -> None:
         """Decide about no more calls: from now on each is refused, also those that wait for room."""
         self.door.close()
-        self._is_stopping = True
+        self.stopping.set()
         for trip in list(self.trips.values()):
             if trip.task is not None and trip.kind is Kind.PENDING and trip.bound is not None:
                 self._answer_stopping(trip.flow, trip, trip.bound)
@@ -125,7 +125,7 @@ class Gate:
                 self._answer_own(flow, trip, where.path)
             case Wrong():
                 self._answer_wrong(flow, trip, where)
-            case Bound() if self._is_stopping:
+            case Bound() if self.stopping.is_set():
                 self._answer_stopping(flow, trip, where)
             case Bound():
                 trip.bound, trip.denial = where, flow.response
@@ -243,7 +243,7 @@ class Gate:
         headers = lower_headers(flow.request.headers)
         if self.in_force.is_changing and not _is_free(flow, bound, headers):
             await self.in_force.steady()
-        if self._is_stopping:
+        if self.stopping.is_set():
             return self._answer_stopping(flow, trip, bound)
         with self.in_force.deciding() as trip.terms:
             trip.asked = True
@@ -255,7 +255,8 @@ class Gate:
             except DecodeError as error:
                 code = "too_large" if error.too_large else "bad_request"
                 return self._refuse(flow, trip, bound, code, UNREAD + str(error))
-            decision = await trip.terms.engine.admit(self._incoming(flow, trip, bound, body, payers, headers))
+            trip.incoming = self._incoming(flow, trip, bound, body, payers, headers)
+            decision = await trip.terms.engine.admit(trip.incoming)
         fault = None if isinstance(decision, Answered) else await self._key_fault(trip)
         if trip.is_over:
             return trip.terms.engine.cancel(trip.call_id)  # the hold came too late; what stands on the flow stays

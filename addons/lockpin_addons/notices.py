@@ -20,6 +20,7 @@ from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import stamp
 
 MIN_CALLS_FOR_FORECAST = 3
+SKIPPED = "X-Lockpin-Fallback-Skipped"  # on a reply once for each model
 MAX_VALUE_BYTES = 8 * 1024  # of what grows with the number of accounts: common clients read no line of 64 KB
 _AS_THEY_ARE = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not in ";,%")
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # a receipt's amounts are text already
@@ -117,7 +118,8 @@ def _facts(held: Held, resolved: Resolved) -> ReceiptFacts:
         tier=charge.tier if charge else call.terms.tier,
         billing=call.billing, output_limit=call.output_limit,
         degrade=call.degrade, waited_ms=call.waited_ms,
-        budgets=resolved.standings, hash=resolved.row_hash, shares=charge.shares if charge else (),
+        budgets=resolved.standings, hash=resolved.row_hash, attempt=call.attempt,
+        shares=charge.shares if charge else (),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from lockpin_addons import guard
 from lockpin_addons.banner import say
 from lockpin_addons.credentials import hide_real_key
 from lockpin_addons.decode import ReplyDecoder
-from lockpin_addons.notices import expiry_headers, put, settled_headers
+from lockpin_addons.notices import SKIPPED, expiry_headers, put, settled_headers
 from lockpin_addons.overheard import PIECE_BYTES, Overheard
 from lockpin_addons.trip import Kind, Trip
 from lockpin_core.aside import Steps, beside_loop, here_or_in_turns
@@ -77,6 +77,8 @@ class Tap:
         if trip.real_key is not None:
             hide_real_key(response.headers, trip.real_key)
         put(response.headers, trip.headers | expiry_headers(trip.caller))
+        for line in trip.skipped:
+            response.headers.add(SKIPPED, line)
         if trip.kind is Kind.PASSED:
             response.stream = True
             if trip.polled is not None and response.status_code == 200:

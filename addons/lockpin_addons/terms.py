@@ -12,7 +12,7 @@ from lockpin_addons.banner import has_limit
 from lockpin_addons.counter import ProviderCounter
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
-from lockpin_core.engine import Engine
+from lockpin_core.engine_attempts import AttemptsEngine
 from lockpin_core.ledger.protocol import Ledger, Rules
 from lockpin_core.prices import PriceTable
 
@@ -28,7 +28,7 @@ class Terms:
     config: Config
     prices: PriceTable
     rules: Rules
-    engine: Engine
+    engine: AttemptsEngine
 
 
 @dataclass(slots=True)
@@ -93,4 +93,5 @@ def make_terms(config: Config, prices: PriceTable, ledger: Ledger) -> Terms:
     """Draw the consequences of a configuration."""
     counter = ProviderCounter(config.upstreams)
     rules = Rules(config.all_budgets(), config.task_default())
-    return Terms(config, prices, rules, Engine(config, prices, ledger, rules=rules, clock=utc_now, counter=counter))
+    engine = AttemptsEngine(config, prices, ledger, rules=rules, clock=utc_now, counter=counter)
+    return Terms(config, prices, rules, engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -15,9 +16,12 @@ from lockpin_addons.decode import ReplyDecoder
 from lockpin_addons.overheard import Overheard
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
-from lockpin_core.call import Reading
+from lockpin_core.admission import Incoming
+from lockpin_core.call import Attempt, Reading
 from lockpin_core.settler import Admitted, Polled
 from lockpin_core.wire.protocol import Scanner, UsageFilter
+
+TRUE_UP_TRIES = 8
 
 
 class Kind(enum.Enum):
@@ -27,6 +31,33 @@ class Kind(enum.Enum):
     OWN = enum.auto()  # our own reply: refusal, health, fault
     PASSED = enum.auto()  # forwarded without a hold
     METERED = enum.auto()  # forwarded with a hold
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A request as it first left, to which one to another model of the same provider goes back."""
+
+    request: http.Request
+    bound: Bound
+    real_key: str | None
+
+
+@dataclass(slots=True)
+class Tries:
+    """What a call may still become that is sent again when it fails."""
+
+    of: int  # attempts that there may be at most, all models together
+    number: int = 1  # of the one that runs
+    made: int = 1  # of the model that is asked now
+    first: str | None = None  # the call that failed first, once there are several
+    others: deque[str] = field(default_factory=deque)  # models to fall back to, as "provider/model", next one first
+    served: str | None = None  # that of them which is asked now
+    home: Home | None = field(default=None, repr=False)  # how it first left, once it goes elsewhere
+
+    def next_attempt(self, failed: str) -> Attempt:
+        """Number the attempt after one that failed as this call."""
+        self.first = self.first or failed
+        return Attempt(self.number + 1, self.of, self.first)
 
 
 @dataclass(slots=True)
@@ -56,11 +87,23 @@ class Trip:
     settled: bool = False
     polled: Polled | None = None  # a free call whose reply may state what an earlier call used
     overheard: Overheard | None = None  # that reply
-    true_up_tries: int = 8  # how many more pieces of the reply are looked at for what they state of the prompt
+    true_up_tries: int = (
+        TRUE_UP_TRIES  # how many more pieces of the reply are looked at for what they state of the prompt
+    )
     scanned_bytes: int = 0
     counting: asyncio.Task[None] | None = None  # counts the prompt again while the call runs
     task: asyncio.Task[object] | None = None  # that decides about it, while it does
     is_over: bool = False  # broken off before it was sent: it must not leave any more
+    incoming: Incoming | None = field(default=None, repr=False)  # as it came, while it may be sent to another model
+    tries: Tries | None = None  # None: it is sent once
+    skipped: list[str] = field(default_factory=list)  # models that it could not fall back to, and why
+
+    def begin_again(self, admitted: Admitted) -> None:
+        """Let another attempt begin, under its own hold: nothing of a reply is known."""
+        self.admitted, self.call_id = admitted, admitted.held.call.id
+        self.scanner = self.reading = self.decoder = self.usage_filter = None
+        self.first_byte = self.scan_failed = self.settled = False
+        self.true_up_tries, self.scanned_bytes = TRUE_UP_TRIES, 0
 
     @property
     def client_id(self) -> str:

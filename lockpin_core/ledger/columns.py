@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from lockpin_core.call import Call, Ceiling, Charge, Payers
+from lockpin_core.call import FIRST_ATTEMPT, Call, Ceiling, Charge, Payers
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.protocol import CallNote
 from lockpin_core.ledger.shares import token_columns
@@ -57,6 +57,8 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
     told = (("speed", call.terms.speed), ("geo", call.terms.geo), ("unchecked", after_row is not None))
     terms: dict[str, object] = {name: value for name, value in told if value}
     terms |= {} if after_row is None else {"after_row": after_row}
+    if call.attempt != FIRST_ATTEMPT:
+        terms["attempt"] = {"number": call.attempt.number, "of": call.attempt.of, "first": call.attempt.first}
     others = call.quote.others()
     terms["ceiling"] = _ceiling(call.quote.ceiling) | ({"others": others} if others else {})
     return {

@@ -17,7 +17,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from lockpin_core.call import Payers, Share
+from lockpin_core.call import FIRST_ATTEMPT, Attempt, Payers, Share
 from lockpin_core.clock import instant
 from lockpin_core.ledger import columns
 from lockpin_core.ledger.shares import read
@@ -159,6 +159,7 @@ class CallRow:
     was_estimated: bool = False  # what was booked before a person corrected it is an estimate
     shares: tuple[Share, ...] = ()  # of what was charged for its usage, before a person corrected it
     requests: int = 1  # that it brings, each of which is held by itself
+    attempt: Attempt = FIRST_ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         held_output=row["tokens"] - most["prompt"] - most.get("others", 0) if "prompt" in most else None,
         has_rounds="refills" in most,
         shares=ending.shares, requests=most.get("requests", 1),
+        attempt=Attempt(**data["attempt"]) if is_hold and "attempt" in data else FIRST_ATTEMPT,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             rates=call.rates, price_date=call.price_date, tier=call.tier, billing=call.billing,
             output_limit=call.output_limit, degrade=call.degrade, waited_ms=call.waited_ms,
             budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
-            shares=shares_now(call),
+            shares=shares_now(call), attempt=call.attempt,
         )
     )  # fmt: skip
     if call.corrections:
@@ -112,7 +112,8 @@ def shares_now(call: CallRow) -> Sequence[Share]:
 def summary(call: CallRow) -> str:
     """Say in one line what became of a call; "(est.)" marks an estimate."""
     what = f"{call.id} {stamp(call.at)} {call.provider}/{call.model} task {call.payers.task}"
-    return f"{what}: {_ending(call)}"
+    tried = f", attempt {call.attempt.number} of {call.attempt.of}" if call.attempt.number > 1 else ""
+    return f"{what}: {_ending(call)}{tried}"
 
 
 def _ending(call: CallRow) -> str:

@@ -5,7 +5,8 @@ witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type"
 "gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "base64", "repeat"}; without it the origin answers
 like a provider, reporting the request's whole output limit as used. `head_gate`, `body_gate` and `gate` are files that
 the client makes before the origin sends the head, the first chunk, or the second; `lockstep` is one that grows by a
-byte for each chunk that the client has; `wait_s` is how long the head is kept back.
+byte for each chunk that the client has; `wait_s` is how long the head is kept back. An order may be {"turns", "key"}: a
+list of such, of which each request with that key gets the next; one that is {"plain": true} is answered like a provider.
 
 With `--bills` it is also the witness of what a provider would bill: an order's `bill` says {"input", "output" (of the
 whole reply), "skip" (chunks before the first that has output), "each" (tokens of output a chunk), …}. A line is written
@@ -37,6 +38,7 @@ class Origin:
         self.log, self.data, self.ledger = log.open("a", buffering=1), data, ledger
         self.bills = None if bills is None else bills.open("a", buffering=1)
         self.numbers = itertools.count(1)
+        self.taken: dict[str, int] = {}  # turns of orders that have several, by their key
         self.script = None if script is None else json.loads(script.read_text())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,6 +65,7 @@ class Origin:
             order = turns.answer(path, body, self.script)
         elif order is None:
             order = plain_answer(path, body)
+        order = self.turn(order, path, body)
         order["is_head"] = method == "HEAD"
         if self.bills is None or "bill" not in order:
             return await self.answer(order, reader, writer)
@@ -72,6 +75,15 @@ class Origin:
             return await self.answer(order, reader, writer)
         finally:
             self.bills.write(json.dumps(billed(order)) + "\n")
+
+    def turn(self, order: dict, path: str, body: bytes) -> dict:
+        """Give the next of an order's turns, the last one again and again, as often as the same `key` comes."""
+        if "turns" not in order:
+            return order
+        turns, key = order["turns"], order["key"]
+        self.taken[key] = self.taken.get(key, -1) + 1
+        turn = turns[min(self.taken[key], len(turns) - 1)]
+        return plain_answer(path, body) if turn.get("plain") else dict(turn)
 
     def note(self, entry: dict) -> None:
         entry |= {"at": time.time(), "open_holds": self.open_holds()}

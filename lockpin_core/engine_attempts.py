@@ -1,0 +1,115 @@
+"""What becomes of a call's hold when the call has failed and is sent once more. It holds no rule of when that is.
+
+There is one hold at a time. What a failed attempt costs is SPEC §12's, as for any call: where that is nothing, its hold
+passes on to the next attempt as it is; else it is charged, and in the same transaction the next attempt gets a hold of
+its own, or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lockpin_core.admission import Incoming, Priced, Refused
+from lockpin_core.admission_room import Found
+from lockpin_core.call import Attempt, Call, Charge, Later, Outcome, Reading, Void
+from lockpin_core.engine import Engine
+from lockpin_core.errors import LedgerUnavailable, WireError
+from lockpin_core.ledger.answers import answer_of
+from lockpin_core.ledger.pauses import Paused
+from lockpin_core.ledger.protocol import Closed, Held, Resolved, Short
+from lockpin_core.settlement import settle
+from lockpin_core.settler import Admitted
+from lockpin_core.wire.protocol import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What came of asking for another attempt.
+
+    `admitted`: under which hold it goes; None: it does not. `ended`: how the attempt before was resolved; None: its
+    hold is as it was.
+    """
+
+    admitted: Admitted | None
+    ended: Resolved | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A model that a call could not fall back to, and why in one word."""
+
+    why: str
+
+
+class AttemptsEngine(Engine):
+    """Admits and settles as an Engine does, and lets calls that failed be sent again."""
+
+    def failed_at(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Charge | Void | None:
+        """Say what a failed attempt costs; None: it goes on at its provider whatever became of the exchange, so that
+        another one would be a second call.
+        """
+        cost = settle(admitted.held.call, reading, outcome, admitted.tariff)
+        is_started = isinstance(cost, Charge) and (admitted.tariff.works_on or admitted.wire.held_as == "batch")
+        return None if isinstance(cost, Later) or is_started else cost
+
+    async def once_more(self, admitted: Admitted, cost: Charge, call_id: str, attempt: Attempt) -> Following:
+        """Charge a failed attempt, and hold for the same call anew, at its full quote."""
+        call = replace(admitted.held.call, id=call_id, attempt=attempt, waited_ms=0)
+        failed = admitted.held.call.id
+        try:
+            ended, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=False))
+        except LedgerUnavailable:
+            return Following(None, None)
+        except BaseException:
+            self._ledger.settle(failed, cost)  # the first resolution wins
+            self._ledger.cancel(call_id)
+            raise
+        return Following(replace(admitted, held=answer) if isinstance(answer, Held) else None, ended)
+
+    async def instead(
+        self, admitted: Admitted, cost: Charge | Void, incoming: Incoming, attempt: Attempt
+    ) -> Admitted | Skipped:  # fmt: skip
+        """Hold for the request to another model, in the step that ends the failed attempt; where that does not fit
+        beside what the failed one costs, that one's hold stays as it is.
+        """
+        failed = admitted.held.call.id
+        try:
+            found = await self._priced_there(incoming, admitted.wire)
+            if isinstance(found, Skipped):
+                return found
+            priced, call = found[0], replace(found[1], attempt=attempt)
+            _, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=True))
+        except LedgerUnavailable:
+            return Skipped("ledger_unavailable")
+        except BaseException:
+            self._end(failed, cost)
+            self._ledger.cancel(incoming.id)
+            raise
+        if isinstance(answer, Held):
+            return await self._admit_or_cancel(Found(priced, call, answer), answer)
+        return Skipped(_reason(answer))
+
+    async def _priced_there(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call] | Skipped:
+        try:
+            priced, call = await self._priced_call(incoming, wire)
+        except (Refused, WireError) as fault:
+            return Skipped(fault.code)
+        except LedgerUnavailable:
+            return Skipped("ledger_unavailable")
+        return Skipped("signed") if priced.parsed.attested else (priced, call)
+
+    def _end(self, call_id: str, cost: Charge | Void) -> None:
+        if isinstance(cost, Charge):
+            self._ledger.settle(call_id, cost)
+        else:
+            self._ledger.void(call_id, cost)
+
+
+def _reason(answer: Short | Closed | Paused) -> str:
+    match answer:
+        case Short():
+            return "budget"
+        case Closed():
+            return "task_closed"
+        case Paused():
+            return "paused"
