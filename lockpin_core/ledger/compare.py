@@ -20,6 +20,7 @@ from lockpin_core.ledger.allowances import Allowance
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
 from lockpin_core.ledger.key_states import COLUMNS as KEY_COLUMNS
+from lockpin_core.ledger.pauses import Subject, rule_terms
 from lockpin_core.ledger.replay import Replay
 from lockpin_core.ledger.shares import BETWEEN, MOVED
 from lockpin_core.ledger.tally import Name, Tally, shown
@@ -32,6 +33,7 @@ _OPEN = ("writer", "at", "usd", "tokens", "task", "background", "expires_at")
 _TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano", "user")
 _BUDGET = ("definition", "since", "source", "removed_at")
 _ITS_LAST = "SELECT max(id) FROM rows WHERE writer = CAST(? AS TEXT)"
+_READ_PAUSES = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses ORDER BY 1, 2, 3, 4'
 _SLOTS_OF_DAY = 24 * 3600 * 10**6 // SLOT_US
 _DOLLARS = ("usd", "spent_nano", "held_nano", "raised_nano", "limit_nano", "estimated_nano")
 
@@ -176,6 +178,7 @@ def differences(
     yield from _keys(connection, replay)
     yield from _key_digests(connection, replay)
     yield from _allowances(connection, replay)
+    yield from _pauses(connection, replay)
     if checkpoint is None:
         yield from _totals(connection)
     elif replay.taken_out is not None:  # an earlier version wrote no such row
@@ -356,6 +359,23 @@ def _allowances(connection: sqlite3.Connection, replay: Replay) -> Iterator[Diff
     for call in replay.questions.allowances:
         if call not in replay.open:
             yield Difference(f"call {call}: it was allowed something, and is not open", call)
+
+
+def _pauses(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:
+    """Compare whose calls pause, and the breaker's rules."""
+    if (words := replay.pauses.missing()) is not None:
+        yield Difference(words)
+    left = dict(replay.pauses.pauses)
+    for kind, scope, name, user, *found in connection.execute(_READ_PAUSES):
+        pause = left.pop((kind, Subject(scope, name, user)), None)
+        told = None if pause is None else [pause.since, pause.until, pause.since_row, encode(dict(pause.data))]
+        if found != told:
+            yield Difference(f'the pause of {scope} "{name}" is kept otherwise than its rows say')
+    for _, subject in left:
+        yield Difference(f'the pause of {subject.scope} "{subject.name}" is not kept')
+    rules = {f"breaker.{source}": encode(rule_terms(rule)) for source, rule in replay.pauses.rules.items()}
+    if dict(connection.execute("SELECT name, value FROM meta WHERE name LIKE 'breaker.%'").fetchall()) != rules:
+        yield Difference("the breaker is kept otherwise than its rows say")
 
 
 def _totals(connection: sqlite3.Connection) -> Iterator[Difference]:

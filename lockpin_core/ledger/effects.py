@@ -18,6 +18,8 @@ from lockpin_core.ledger.allowances import ENDED, GIVEN
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
 from lockpin_core.ledger.key_states import CODES, KeyStates
+from lockpin_core.ledger.pause_states import CODES as PAUSE_CODES
+from lockpin_core.ledger.pause_states import PauseStates
 from lockpin_core.ledger.question_states import QuestionStates
 from lockpin_core.ledger.questions import ANSWERED, ASKED
 from lockpin_core.ledger.tally import Defined, Name, OpenCall, Tally, Task, amount, shown
@@ -38,7 +40,7 @@ class Effects:
         self.ends: dict[str, tuple[int, bytes]] = {}
         self.definitions: dict[str, Defined] = {}
         self.tasks: dict[str, Task] = {}
-        self.keys, self.questions = KeyStates(), QuestionStates()
+        self.keys, self.questions, self.pauses = KeyStates(), QuestionStates(), PauseStates()
         self.next: tuple[str, str, int] | None = None  # what the last row is for: a kind, a call, how much for it
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
@@ -340,6 +342,9 @@ class Effects:
     def _key_changed(self, data: Content) -> None:
         self._check(self.keys.apply(self._content["code"], data, self.at))
 
+    def _paused(self, data: Content) -> None:
+        self._check(self.pauses.apply(self._content["code"], data, self.row, self.at))
+
     def _question_asked(self, data: Content) -> None:
         self._check(self.questions.ask(data, self._content["task"], self.row, self.at))
 
@@ -390,6 +395,7 @@ _EVENTS: Mapping[str, Callable[[Effects, Content], None]] = {
     GIVEN: Effects._allowed_once,
     ENDED: Effects._allowance_ended,
     **dict.fromkeys(CODES, Effects._key_changed),
+    **dict.fromkeys(PAUSE_CODES, Effects._paused),
 }
 
 

@@ -14,6 +14,7 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.ledger.accounts import Parted, Seat, Spans, TaskTerms, own_budget, seats_of
 from lockpin_core.ledger.columns import payers_of
+from lockpin_core.ledger.pauses import Subject
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.tally import Defined, Name, Task, shown
 from lockpin_core.ledger.whose import WHO_NAMES
@@ -73,6 +74,9 @@ class Earlier(Protocol):
     def missed(self, whose: Name, since: int | None, after: int, account: str, now: Now) -> Iterable[Spend] | None:
         """Give the same of calls that ended after a row and are not listed on an account."""
 
+    def charges(self, whose: Subject, after_at: int, after_row: int, now: Now) -> Iterable[tuple[int, int]] | None:
+        """Give instants and nanodollars of what one was charged after an instant and a row; None: it is not known."""
+
     def last_row(self, writer: str, at: int) -> int | None:
         """Give a writer's last row of before an instant; 0: there is none, None: it cannot be known."""
 
@@ -91,6 +95,10 @@ class Nothing:
         return None
 
     def missed(self, whose: Name, since: int | None, after: int, account: str, now: Now) -> Iterable[Spend] | None:
+        """See Earlier."""
+        return None
+
+    def charges(self, whose: Subject, after_at: int, after_row: int, now: Now) -> Iterable[tuple[int, int]] | None:
         """See Earlier."""
         return None
 

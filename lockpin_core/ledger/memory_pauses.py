@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 from lockpin_core.call import Payers
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.pausebook import DEFINED, REMOVED, RESET, RESUMED, STOPPED, TRIPPED
 from lockpin_core.ledger.pauses import (
     BREAKER,
+    DEFINED,
     KEY,
     LOOP,
+    REMOVED,
+    RESET,
+    RESUMED,
+    STOPPED,
     TASK,
+    TRIPPED,
     BreakerRule,
     Pause,
     Paused,

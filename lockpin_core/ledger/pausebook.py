@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,25 +18,30 @@ from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.pauses import (
     BREAKER,
+    DEFINED,
     KEY,
     LOOP,
+    REMOVED,
+    RESET,
+    RESUMED,
+    STOPPED,
     TASK,
+    TRIPPED,
     BreakerRule,
     Pause,
     Paused,
+    Recent,
     Subject,
     chosen,
     loosens,
     read_rule,
     rule_terms,
+    rule_words,
     subjects_named,
     subjects_of,
     told_of,
 )
 
-DEFINED, REMOVED = "breaker_defined", "breaker_removed"  # codes of events
-TRIPPED, RESET = "breaker_tripped", "breaker_reset"
-STOPPED, RESUMED = "task_stopped", "task_resumed"
 _REMEMBERED = 256  # subjects whose last charges are kept in memory
 
 _READ = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses'
@@ -57,24 +61,13 @@ type NoteEvent = Callable[[str, Mapping[str, object], str | None], None]  # code
 
 
 @dataclass(slots=True)
-class _Recent:
-    """What one was charged within the window, as far as rows were read."""
+class _Read:
+    """What one was charged after a row, as far as rows were read."""
 
-    since_row: int  # after which they count
-    last_at: int
+    since_row: int
     last_row: int
-    charges: deque[tuple[int, int]] = field(default_factory=deque)
-    total: int = 0
-
-    def add(self, row: int, at: int, nano: int) -> None:
-        self.last_at, self.last_row = at, row
-        self.charges.append((at, nano))
-        self.total += nano
-
-    def pass_time(self, horizon: int) -> None:
-        """Let go what is not after an instant."""
-        while self.charges and self.charges[0][0] <= horizon:
-            self.total -= self.charges.popleft()[1]
+    last_at: int = 0
+    recent: Recent = field(default_factory=Recent)
 
 
 class PauseBook:
@@ -85,7 +78,7 @@ class PauseBook:
         self._connection, self._backlog, self._note_event = connection, backlog, note_event
         self._pauses: dict[tuple[str, Subject], Pause] = {}
         self._rules: dict[str, BreakerRule] = {}  # by source
-        self._recent: dict[Subject, _Recent] = {}
+        self._recent: dict[Subject, _Read] = {}
 
     def read_anew(self) -> None:
         """See what others may have changed."""
@@ -178,16 +171,17 @@ class PauseBook:
         """Add up what was charged within the window, after a row."""
         self._backlog.write()
         horizon = self.at - rule.window_us
-        recent = self._recent.get(subject)
-        if recent is None or recent.since_row != since_row:
+        read = self._recent.get(subject)
+        if read is None or read.since_row != since_row:
             if len(self._recent) >= _REMEMBERED:
                 self._recent.clear()
-            recent = self._recent[subject] = _Recent(since_row, 0, since_row)
-        recent.pass_time(horizon)
-        values = (subject.name, subject.user, max(horizon + 1, recent.last_at), recent.last_row)
+            read = self._recent[subject] = _Read(since_row, since_row)
+        read.recent.pass_time(horizon)
+        values = (subject.name, subject.user, max(horizon + 1, read.last_at), read.last_row)
         for row, at, usd in self._connection.execute(_OF[subject.scope], values).fetchall():
-            recent.add(row, at, usd)
-        return recent.total
+            read.last_row, read.last_at = row, at
+            read.recent.add(at, usd)
+        return read.recent.total
 
     def _put(
         self, kind: str, subject: Subject, until: int | None, code: str, data: Mapping[str, object],
@@ -264,7 +258,7 @@ class PauseBook:
     def conflict(self, rule: BreakerRule | None) -> str | None:
         """Say in what a configuration's breaker is another than the one that stands here; None: in nothing."""
         there = self._rules.get(CONFIG)
-        return None if there == rule else f"breaker: {_words(there)} there and {_words(rule)} here"
+        return None if there == rule else f"breaker: {rule_words(there)} there and {rule_words(rule)} here"
 
 
 def set_rule(book: PauseBook, rule: BreakerRule, *, who: str) -> None:
@@ -278,13 +272,6 @@ def clear_rule(book: PauseBook, *, who: str) -> BreakerRule | None:
         raise CommandError("no breaker was set by command; `lockpin breaker status` says what is in force")
     book.define(None, COMMAND, {"who": who})
     return book.rule
-
-
-def _words(rule: BreakerRule | None) -> str:
-    if rule is None:
-        return "off"
-    seconds = (rule.window.total_seconds(), rule.cooldown.total_seconds())
-    return f"${rule.usd.exact()} in {seconds[0]:g}s by {rule.by}, cooldown {seconds[1]:g}s"
 
 
 def _text(value: object) -> str | None:

@@ -6,8 +6,9 @@ it tripped or was reset last. While somebody's calls pause nothing trips; what i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -15,9 +16,13 @@ from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.config_near_cap import Breaker
 from lockpin_core.money import Money
+from lockpin_core.windows import duration_text
 
 BREAKER, LOOP = "breaker", "loop"  # kinds of a pause
 TASK, KEY = "task", "key"  # scopes of one
+DEFINED, REMOVED = "breaker_defined", "breaker_removed"  # codes of events
+TRIPPED, RESET = "breaker_tripped", "breaker_reset"
+STOPPED, RESUMED = "task_stopped", "task_resumed"
 SCOPES_BY = {"task": (TASK,), "key": (KEY,), "both": (TASK, KEY)}  # of `breaker.by`
 KEPT_US = 24 * 3600 * 10**6  # the longest window: a breaker's pause that ended so long ago means nothing any more
 _US = timedelta(microseconds=1)
@@ -89,6 +94,24 @@ class Pause:
         return self.until is not None and self.until <= at - KEPT_US
 
 
+@dataclass(slots=True)
+class Recent:
+    """What somebody was charged lately, oldest first."""
+
+    charges: deque[tuple[int, int]] = field(default_factory=deque)  # instants and nanodollars
+    total: int = 0
+
+    def add(self, at: int, nano: int) -> None:
+        """Add the next charge."""
+        self.charges.append((at, nano))
+        self.total += nano
+
+    def pass_time(self, horizon: int) -> None:
+        """Let go what is not after an instant."""
+        while self.charges and self.charges[0][0] <= horizon:
+            self.total -= self.charges.popleft()[1]
+
+
 def told_of(at: int, kind: str, subject: Subject, pause: Pause) -> Paused:
     """Give a pause as those are told of it whose calls pause."""
     data, until = pause.data, pause.until
@@ -136,6 +159,14 @@ def subjects_named(task: str, user: str | None, key: str | None, scopes: tuple[s
     """Do the same where their names stand apart."""
     named = (Subject(TASK, task, user or ""), Subject(KEY, key or ""))
     return tuple(subject for subject in named if subject.name and subject.scope in scopes)
+
+
+def rule_words(rule: BreakerRule | None) -> str:
+    """Write a rule for people."""
+    if rule is None:
+        return "off"
+    window, cooldown = (duration_text(us // 1000) for us in (rule.window_us, rule.cooldown_us))
+    return f"${rule.usd.exact()} in {window} by {rule.by}, cooldown {cooldown}"
 
 
 def loosens(before: BreakerRule | None, after: BreakerRule | None) -> bool:

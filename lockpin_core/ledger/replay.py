@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lockpin_core.budgets import SCOPES, subjects_in
@@ -21,6 +21,8 @@ from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of
 from lockpin_core.ledger.effects import Effects
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Resolution, Seating, Who, Wrong, not_its
 from lockpin_core.ledger.key_states import KeyStates
+from lockpin_core.ledger.pause_states import PauseStates
+from lockpin_core.ledger.pauses import TRIPPED, Subject
 from lockpin_core.ledger.question_states import QuestionStates
 from lockpin_core.ledger.shares import TOKEN_COLUMNS, raw
 from lockpin_core.ledger.tally import PLACES, Defined, OpenCall, Tally, Task, amount, shown
@@ -62,6 +64,8 @@ class Replay(Effects):
             kind = _KINDS.get(content["kind"])
             if kind is None:
                 raise self._wrong(f'its kind is "{content["kind"]}", which no version writes')
+            if self.pauses.due and content.get("code") != TRIPPED:
+                raise self._wrong(f"before it {self.pauses.missing()}")
             if self.next is None:
                 kind(self, content)
             else:
@@ -91,7 +95,7 @@ class Replay(Effects):
             "tasks": {name: task.state() for name, task in self.tasks.items()}, "keys": self.keys.state(),
             "accounts": {name: account.state() for name, account in self.accounts.items()},
             "open": {call: held.state() for call, held in self.open.items()},
-            "questions": self.questions.state(), "next": self.next,
+            "questions": self.questions.state(), "next": self.next, "pauses": self.pauses.state(),
         }  # fmt: skip
 
     @classmethod
@@ -107,6 +111,7 @@ class Replay(Effects):
         made.keys = KeyStates.of(state.get("keys", {}))
         made.questions = QuestionStates.of(state.get("questions", ({}, {})))
         made.next = tuple(state["next"]) if state.get("next") is not None else None
+        made.pauses = PauseStates.of(state.get("pauses", ({}, (), ())))
         made.accounts = {name: Tally.of(name, told) for name, told in state["accounts"].items()}
         made.open = {call: OpenCall.of(told) for call, told in state["open"].items()}
         made.is_new, made._charged_from = state.get("is_new", False), made.at
@@ -165,6 +170,8 @@ class Replay(Effects):
             self.tasks[task] = Task()
         elif self.tasks[task].terms.closes(_payers(content)) and not unchecked:
             raise self._wrong(f'its task "{task}" was closed')
+        if not unchecked and (words := self.pauses.refuses(_payers(content), at)) is not None:
+            raise self._wrong(words)
         accounts = [self._account(name) for name in names]
         for account in accounts:
             self._judge(account, usd, tokens, checked=not unchecked)
@@ -234,7 +241,12 @@ class Replay(Effects):
                 raise self._wrong(f"it says that it {'was not' if over else 'was'} above its hold")
             self._compare_receipt(content, names)
             self._compare_shares(content, usd)
+        if is_charge:
+            self.pauses.charged(content, usd, self.at, self._charges)
         del self.open[content["call"]]
+
+    def _charges(self, subject: Subject, after_at: int, after_row: int) -> Iterable[tuple[int, int]] | None:
+        return self._earlier.charges(subject, after_at, after_row, (self.row, self.at))
 
     def _spend(self, held: OpenCall, usd: int, tokens: int) -> None:
         for name in held.accounts:

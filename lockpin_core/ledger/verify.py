@@ -19,6 +19,7 @@ from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.columns import FACT_NAMES
 from lockpin_core.ledger.compare import differences, digest_of
 from lockpin_core.ledger.expected import UNKNOWN, Now, Resolution, Spend, Wrong
+from lockpin_core.ledger.pauses import KEY, TASK, Subject
 from lockpin_core.ledger.place import connect
 from lockpin_core.ledger.replay import OUTSIDE, Replay
 from lockpin_core.ledger.tally import Name, shown
@@ -51,6 +52,11 @@ SELECT {_WHO}, usd, tokens, held_at FROM missed
 UNION ALL SELECT {_MISSED_WHO}, c.usd, c.tokens, m.held_at
 FROM missed m CROSS JOIN rows c ON c.call = m.call AND c.kind IN ('shrink', 'correction', 'refusal', 'uncapped')
 WHERE c.kind = 'correction' AND c.id < ? AND {not_on("c.accounts")}"""
+_CHARGED = "kind = 'charge' AND at > ? AND at <= ? AND +id > ? AND +id < ? ORDER BY at, id"
+_CHARGES = {
+    TASK: f"""SELECT at, usd FROM rows WHERE task = ? AND coalesce("user", '') = ? AND {_CHARGED}""",
+    KEY: f"""SELECT at, usd FROM rows WHERE "key" = ? AND '' = ? AND {_CHARGED}""",
+}
 _LAST_ROW = "SELECT id FROM rows WHERE writer = ? AND at < ? ORDER BY seq DESC LIMIT 1"
 # A hold of a call that is still open is found with its row; of one that is resolved nothing is kept to compare with.
 _SECOND_HOLD = (
@@ -243,6 +249,13 @@ class _Rows:
         times = (_FIRST if since is None else since, at, row)
         values = (value(whose.scope, whose.subject), *times, after, listed, row, listed)
         return self._connection.execute(_MISSED.format(its=condition(whose.scope)), values)
+
+    def charges(self, whose: Subject, after_at: int, after_row: int, now: Now) -> Iterable[tuple[int, int]] | None:
+        """See Earlier."""
+        if self.taken_to and after_at < self._taken_at:
+            return None
+        row, at = now
+        return self._connection.execute(_CHARGES[whose.scope], (whose.name, whose.user, after_at, at, after_row, row))
 
     def last_row(self, writer: str, at: int) -> int | None:
         """See Earlier."""

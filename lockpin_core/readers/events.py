@@ -9,13 +9,14 @@ from typing import Any
 from lockpin_core.clock import instant, stamp
 from lockpin_core.ledger.alerts import PASSED, REFUSED
 from lockpin_core.ledger.allowances import ENDED, GIVEN
-from lockpin_core.ledger.definitions import budget_of
+from lockpin_core.ledger.definitions import COMMAND, budget_of
+from lockpin_core.ledger.pauses import DEFINED, REMOVED, RESET, RESUMED, STOPPED, TRIPPED, read_rule, rule_words
 from lockpin_core.ledger.questions import ANSWERED, ASKED, LOOP
 from lockpin_core.ledger.reader import Event
 from lockpin_core.money import Money
 from lockpin_core.readers.figures import said
 from lockpin_core.readers.rulebook import line, rhythm
-from lockpin_core.windows import Window, named
+from lockpin_core.windows import Window, duration_text, named
 
 FIELDS = ("at", "who", "code", "what", "loosens", "task", "data")
 # What the ledger notes for itself, call by call and account by account: nobody decided it.
@@ -96,6 +97,42 @@ def _task_new(data: Data, task: str | None) -> str:
 
 def _task_closed(data: Data, task: str | None) -> str:
     return f'task "{task}" is closed'
+
+
+def _breaker(data: Data, task: str | None) -> str:
+    rule, by = read_rule(data), "" if data["source"] == COMMAND else f", from {data.get('origin', _SOMEWHERE)}"
+    return f"the breaker is set to {rule_words(rule)}{by}"
+
+
+def _no_breaker(data: Data, task: str | None) -> str:
+    return f"the breaker that {'a command' if data['source'] == COMMAND else 'the configuration'} had set is gone"
+
+
+def _tripped(data: Data, task: str | None) -> str:
+    until, within = stamp(instant(data["until"])), _span(data["window_us"])
+    charged = f"was charged {_usd(data['charged_nano'])} within {within}, above {_usd(data['usd_nano'])}"
+    return f"{_subject(data)} {charged}: its calls pause until {until}"
+
+
+def _let_go(data: Data, task: str | None) -> str:
+    return f"the breaker lets the calls of {_subject(data)} go on"
+
+
+def _stopped(data: Data, task: str | None) -> str:
+    return f"{_subject(data)} is stopped"
+
+
+def _resumed(data: Data, task: str | None) -> str:
+    return f"{_subject(data)} goes on"
+
+
+def _subject(data: Data) -> str:
+    of = f" of {data['user']}" if data.get("user") else ""
+    return f'{data["scope"]} "{data["subject"]}"{of}'
+
+
+def _span(us: int) -> str:
+    return duration_text(us // 1000)
 
 
 def _pruned(data: Data, task: str | None) -> str:
@@ -189,6 +226,12 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     PASSED: _passed,
     REFUSED: _short,
     "loop_found": _loop,
+    DEFINED: _breaker,
+    REMOVED: _no_breaker,
+    TRIPPED: _tripped,
+    RESET: _let_go,
+    STOPPED: _stopped,
+    RESUMED: _resumed,
     "task_new": _task_new,
     "task_closed": _task_closed,
     "prune_begun": _pruned,

@@ -1,10 +1,22 @@
 """The contract on SQLite, and what only a file can do: be shared, be opened again, be proved."""
 
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import timedelta
+
 import pytest
 
+from lockpin_core.errors import LedgerError
+from lockpin_core.ledger import prune
+from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.place import open_ledger
+from lockpin_core.ledger.protocol import Held, Paused
 from lockpin_core.ledger.verify import verify
-from tests.ledger.desk import SqliteDesk
-from tests.ledger.pauses_contract import PausesContract
+from tests.ledger import desk as d
+from tests.ledger.contract import hold, settle
+from tests.ledger.desk import WAIT_S, SqliteDesk, call
+from tests.ledger.pauses_contract import BY_KEY, BY_TASK, FAST, PausesContract, breaking, paused, spend, told, trips
 
 
 @pytest.fixture
@@ -20,3 +32,161 @@ class TestSqlitePauses(PausesContract):
         """After each of them the books are proved."""
         yield
         assert verify(desk.path).wrong is None
+
+
+def test_two_processes_add_up_what_both_have_charged(desk):
+    other = desk.open()
+    hold(desk, "c1", "0.6", FAST)
+    other.hold(call("c2", "0.6"), FAST).result(WAIT_S)
+    other.hold(call("c3", "0.6"), FAST).result(WAIT_S)
+    assert told(settle(desk, "c1", "0.6")) == []
+
+    tripped = other.settle("c2", d.charge("0.6")).result(WAIT_S)
+
+    assert told(tripped) == [("task", "t", None, "1.2")]
+    assert isinstance(hold(desk, "c4", "0.1", FAST), Paused)
+    assert told(other.settle("c3", d.charge("0.6")).result(WAIT_S)) == []
+    other.stop()
+    assert verify(desk.path).wrong is None
+
+
+def test_a_process_forgets_what_was_before_anothers_trip(desk):
+    other = desk.open()
+    in_force = breaking(BY_TASK)
+    spend(desk, "c1", "0.9", in_force)  # here it is remembered
+    other.hold(call("c2", "0.9"), in_force).result(WAIT_S)
+    assert told(other.settle("c2", d.charge("0.9")).result(WAIT_S)) == [("task", "t", None, "1.8")]
+    other.stop()
+    desk.clock.pass_by(minutes=5)
+
+    assert spend(desk, "c3", "0.9", in_force) == []
+    assert spend(desk, "c4", "0.2", in_force) == [("task", "t", None, "1.1")]
+    assert verify(desk.path).wrong is None
+
+
+def test_one_of_many_processes_trips_it(desk):
+    ledgers = [desk.open() for _ in range(4)]
+    for n, ledger in enumerate(ledgers):
+        for i in range(10):
+            assert isinstance(ledger.hold(call(f"c{n}-{i}", "0.3"), FAST).result(WAIT_S), Held)
+    answers = []
+
+    def settle_all(n, ledger):
+        answers.extend(ledger.settle(f"c{n}-{i}", d.charge("0.3")).result(WAIT_S) for i in range(10))
+
+    threads = [threading.Thread(target=settle_all, args=each) for each in enumerate(ledgers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for ledger in ledgers:
+        ledger.stop()
+
+    assert [told(answer) for answer in answers if answer.tripped] == [[("task", "t", None, "1.2")]]
+    assert len(trips(desk)) == 1
+    assert verify(desk.path).wrong is None
+
+
+def test_a_restart_keeps_the_pause_and_what_was_charged(desk):
+    spend(desk, "c1", "1.1")
+    spend(desk, "c2", "0.9", task="b")
+    desk.ledger.stop()
+    desk.ledger = desk.open()
+
+    assert paused(desk) == ("breaker", "task", "t", d.NOON + timedelta(minutes=5))
+    assert isinstance(hold(desk, "c3", "0.1", FAST), Paused)
+    assert spend(desk, "c4", "0.2", task="b") == [("task", "b", None, "1.1")]
+
+
+def test_the_rule_stays_in_the_ledger_for_who_knows_none(desk):
+    hold(desk, "c1", "1.5", FAST)
+    desk.ledger.stop()  # charges it, as every process that stops does
+    desk.ledger = desk.open()
+
+    assert paused(desk) == ("breaker", "task", "t", d.NOON + timedelta(minutes=5))
+
+
+def test_a_transaction_that_did_not_happen_charged_nothing(desk):
+    spend(desk, "c1", "0.5")
+    hold(desk, "c2", "0.4", FAST)
+    with closing(open_ledger(desk.path, durability="full", new_id=desk.new_id)) as connection:
+        books = Books(connection, "w9")
+        for end in ("ROLLBACK", "COMMIT"):
+            mark = books.mark()
+            connection.execute("BEGIN IMMEDIATE")
+            books.begin(desk.clock())
+            assert books.settle("c2", d.charge("0.4")).tripped == ()
+            books.flush()
+            connection.execute(end)
+            if end == "ROLLBACK":
+                books.reset(mark)
+
+    assert spend(desk, "c3", "0.2") == [("task", "t", None, "1.1")]
+    assert verify(desk.path).wrong is None
+
+
+def test_another_configurations_breaker_is_refused_beside_a_running_one(desk):
+    desk.ledger.define(FAST, "a.yaml").result(WAIT_S)
+    other = desk.open()
+
+    with pytest.raises(LedgerError, match=r"breaker: \$1 in 1m by task, cooldown 5m there and off here"):
+        other.define(breaking(None), "b.yaml").result(WAIT_S)
+
+    other.stop()
+
+
+def test_a_reload_puts_another_rule_in_force(desk):
+    desk.ledger.define(FAST, "a.yaml").result(WAIT_S)
+    spend(desk, "c1", "0.9", user="ann", key="k1")
+    desk.ledger.define(breaking(BY_KEY), "a.yaml").result(WAIT_S)
+
+    assert spend(desk, "c2", "0.2", user="ann", key="k1") == [("key", "k1", None, "1.1")]
+
+    desk.ledger.define(breaking(None), "a.yaml").result(WAIT_S)
+    assert isinstance(hold(desk, "c3", "0.1", FAST, user="ann", key="k1"), Paused)  # a pause ends by itself
+    assert spend(desk, "c4", "5", user="ann", key="k2") == []
+    events = desk.query("SELECT code FROM rows WHERE code LIKE 'breaker_%' ORDER BY id")
+    assert [row["code"] for row in events] == [
+        "breaker_defined",
+        "breaker_defined",
+        "breaker_tripped",
+        "breaker_removed",
+    ]
+    assert verify(desk.path).wrong is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("UPDATE pauses SET until = until - 1", 'the pause of task "t" is kept otherwise than its rows say'),
+        ("DELETE FROM pauses", 'the pause of task "t" is not kept'),
+        ("DELETE FROM meta WHERE name = 'breaker.config'", "the breaker is kept otherwise than its rows say"),
+    ],
+)
+def test_a_pause_that_no_row_tells_is_found(desk, change, words):
+    spend(desk, "c1", "1.1")
+    desk.ledger.stop()
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute(change)
+        books.commit()
+
+    assert verify(desk.path).wrong.words == words
+
+
+def test_rows_may_go_around_a_trip_and_the_rest_is_proved(desk):
+    spend(desk, "c1", "1.1")
+    desk.clock.pass_by(days=100)
+    spend(desk, "c2", "0.5")
+    desk.clock.pass_by(days=100)
+    spend(desk, "c3", "1.2")
+    ledger = desk.path
+
+    wanted = prune.plan(ledger, desk.clock.now)
+    taken = prune.prune(ledger, wanted, clock=desk.clock, new_id=desk.new_id, who="ada")
+
+    assert taken > 4
+    assert verify(ledger).wrong is None
+    assert paused(desk) is not None
+    desk.clock.pass_by(minutes=5)
+    assert spend(desk, "c4", "1.2") == [("task", "t", None, "1.2")]
+    assert verify(ledger).wrong is None
