@@ -14,7 +14,7 @@ from lockpin_core.errors import WireError
 from lockpin_core.wire import anthropic_steps
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
-from lockpin_core.wire.anthropic_talk import MARKS, TALK
+from lockpin_core.wire.anthropic_talk import MARKS, TALK, has_bound_thoughts
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
 from lockpin_core.wire.jsonbody import (
     Body,
@@ -253,7 +253,8 @@ def parse_message(request: Request, body: Body, layout: Layout | None = None) ->
         subscription=login.is_plan,
         also=found.also,
         tool_limit=TOOL_LIMIT if found.needs_limit and not is_attested else None,
-        tools=() if is_attested else found.uses,
+        # A limit of a tool that changes within a conversation is a change of what its thoughts were made of.
+        tools=() if is_attested or (found.uses and has_bound_thoughts(model, members)) else found.uses,
         routed=is_routed(members),
         grows=found.grows,
         layout=layout,

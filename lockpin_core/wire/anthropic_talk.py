@@ -43,7 +43,7 @@ def _results(members: Members) -> Iterator[ToolResult]:
     if _continues(members):
         return
     messages = [*objects_in(members.get("messages"))]
-    thought = _last_thought(messages) if _binds(members.get("model")) else 0
+    thought = _last_thought(messages) if binds_thoughts(members.get("model")) else 0
     for number, message in messages:
         content = message.get("content")
         if message.get("role") == "assistant":
@@ -57,9 +57,16 @@ def _results(members: Members) -> Iterator[ToolResult]:
                 yield ToolResult(turn, () if stays else _texts(block.get("content"), path), number < thought)
 
 
-def _binds(model: object) -> bool:
-    """Say whether a model may be one that binds its thoughts; None: the path names it."""
-    return not isinstance(model, str) or ("claude" in model.lower() and _FREE.search(model) is None)
+def binds_thoughts(model: object) -> bool:
+    """Say whether a model may be one that binds its thoughts: a newer one of Anthropic's, or of whom no name tells."""
+    if not isinstance(model, str) or model.startswith("arn:"):
+        return True
+    return "claude" in model.lower() and _FREE.search(model) is None
+
+
+def has_bound_thoughts(model: str, members: Members) -> bool:
+    """Say whether a request gives back thoughts that its model takes back only with the same tools and messages."""
+    return binds_thoughts(model) and _last_thought([*objects_in(members.get("messages"))]) > 0
 
 
 def _last_thought(messages: Sequence[tuple[int, Mapping[str, object]]]) -> int:

@@ -1,14 +1,15 @@
 """How a Converse request holds a conversation: see `talk`. Knows JSON field names; knows no prices, no I/O.
 
-Newer models of Anthropic's take thoughts back only after the very messages that they were made of (`is_bound`); the
-path names the model. Source: Amazon Bedrock's API reference of Converse and its guide to prompt caching, Anthropic's
-reference of preserved thinking, read 2026-11.
+Newer models of Anthropic's take thoughts back only after the very messages that they were made of (`is_bound`).
+Sources: Amazon Bedrock's API reference of Converse and its guide to prompt caching, Anthropic's reference of preserved
+thinking, read 2026-11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lockpin_core.wire.anthropic_talk import binds_thoughts
 from lockpin_core.wire.deepsplice import Path
 from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, lives_long, objects_in, strings_in
 
@@ -24,7 +25,8 @@ def _opening(members: Members) -> object:
 def _results(members: Members) -> Iterator[ToolResult]:
     """Count a turn with each message of the model's."""
     turn, messages = 0, [*objects_in(members.get("messages"))]
-    thought = max((number for number, message in messages if _thinks(message)), default=0)
+    thoughts = (number for number, message in messages if _thinks(message))
+    thought = max(thoughts, default=0) if binds_thoughts(members.get("model")) else 0
     for number, message in messages:
         turn += message.get("role") == "assistant"
         for place, block in objects_in(message.get("content")):

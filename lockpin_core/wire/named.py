@@ -27,7 +27,7 @@ def with_model(request: Request, model: str) -> Request | None:
     if path is None:
         return None
     body = request.body
-    if Splice.of(body).get("model") is not None:
+    if (Splice.of(body).get("model") or b"").startswith(b'"'):
         body = _named(body, model)
     return replace(request, path=path, path_model=model, body=body)
 

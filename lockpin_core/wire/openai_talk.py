@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lockpin_core.wire.anthropic_talk import binds_thoughts
 from lockpin_core.wire.deepsplice import Path
 from lockpin_core.wire.talk import Members, Talk, Texts, ToolResult, lives_long, no_lives, objects_in
 
@@ -57,7 +58,8 @@ def _opening_of_chat(members: Members) -> object:
 def _results_of_chat(members: Members) -> Iterator[ToolResult]:
     """Count a turn with each message of the model's."""
     turn, messages = 0, [*objects_in(members.get("messages"))]
-    thought = max((number for number, message in messages if _thinks(message)), default=0)
+    thoughts = (number for number, message in messages if _thinks(message))
+    thought = max(thoughts, default=0) if binds_thoughts(members.get("model")) else 0
     for number, message in messages:
         role = message.get("role")
         turn += role == "assistant"
@@ -67,7 +69,7 @@ def _results_of_chat(members: Members) -> Iterator[ToolResult]:
 
 
 def _thinks(message: Mapping[str, object]) -> bool:
-    """Say whether a message has a thought that its model has signed, as Anthropic's do behind other hosts."""
+    """Say whether a message has a thought that its model has signed, as Anthropic's do, also behind other hosts."""
     details = (one for _, one in objects_in(message.get("reasoning_details")))
     return bool(message.get("thinking_blocks")) or any(one.get("signature") for one in details)
 

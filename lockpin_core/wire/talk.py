@@ -9,7 +9,7 @@ cache still has them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
@@ -22,6 +22,7 @@ from lockpin_core.wire.textsize import PIECE, utf8_size
 
 KEPT_TURNS = 3
 LARGE_BYTES = 2048  # a result with no more text than this stays
+_MOST_STEPS = 64  # of a path
 
 type Members = Mapping[str, object]
 type Texts = tuple[tuple[Path, str], ...]
@@ -81,9 +82,11 @@ class Talk:
 
 
 def strings_in(value: object, path: Path) -> Iterator[tuple[Path, str]]:
-    """Find every text in a value, and where it stands."""
+    """Find every text in a value, and where it stands; no further down than anybody nests what is meant to be read."""
     if isinstance(value, str):
         yield path, value
+    elif len(path) > _MOST_STEPS:
+        return
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from strings_in(item, (*path, key))
@@ -109,10 +112,12 @@ def lives_long(mark: object) -> bool:
 
 
 def _members(request: Request) -> Members | None:
+    """Read the members of a request; `model` is the one that is called, wherever it is named."""
     try:
-        return read_known(request.body).members
+        members = read_known(request.body).members
     except (ValueError, RecursionError, WireError):
         return None  # no JSON object: a form
+    return members if request.path_model is None else {**members, "model": request.path_model}
 
 
 def _shortened(result: ToolResult) -> Mapping[Path, str]:
@@ -124,21 +129,22 @@ def _shortened(result: ToolResult) -> Mapping[Path, str]:
     return {path: f'"{note}"' for (path, _), size, note in each if size > len(note)}
 
 
-def _pieces(value: object, marks: frozenset[str]) -> Iterable[bytes]:
+def _pieces(value: object, marks: frozenset[str]) -> Iterator[bytes]:
     """Give what tells a value from others, however it is written, in pieces of a fair size."""
-    if isinstance(value, str):
-        yield b"s%d:" % len(value)
-        for at in range(0, len(value), PIECE):
-            yield value[at : at + PIECE].encode("utf-8", "surrogatepass")
-    elif isinstance(value, dict):
-        kept = sorted(key for key in value if key not in marks)
-        yield b"o%d:" % len(kept)
-        for key in kept:
-            yield from _pieces(key, marks)
-            yield from _pieces(value[key], marks)
-    elif isinstance(value, list):
-        yield b"l%d:" % len(value)
-        for item in value:
-            yield from _pieces(item, marks)
-    else:
-        yield b"%b;" % repr(value).encode()
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield b"s%d:" % len(item)
+            for at in range(0, len(item), PIECE):
+                yield item[at : at + PIECE].encode("utf-8", "surrogatepass")
+        elif isinstance(item, dict):
+            kept = sorted(key for key in item if key not in marks)
+            yield b"o%d:" % len(kept)
+            for key in kept:
+                left += (item[key], key)
+        elif isinstance(item, list):
+            yield b"l%d:" % len(item)
+            left += item
+        else:
+            yield b"%b;" % repr(item).encode()

@@ -8,6 +8,7 @@ from asking import incoming, price
 from bills import CONFIG, PRICES
 from desks import NOW
 from inputs import Choices, split
+from lighter import check
 
 from lockpin_core.admission import Priced, Refused, body_change, limit_to_set, priced
 from lockpin_core.admission_routing import price_cap, with_price_cap
@@ -44,9 +45,10 @@ def run(data: bytes) -> None:
     wire_name, came = incoming(choices, body)
     try:
         found = replace(price(came, wire_name, choices), is_capped=choices.flag())
-        found, call = _version(found, choices)
+        whole, (found, call) = found, _version(found, choices)
     except (WireError, Refused):
         return
+    check(whole, choices)
     change = body_change(found, call)
     if change is None:
         return
@@ -55,7 +57,9 @@ def run(data: bytes) -> None:
     try:
         made = wire.rewrite(request, change, output_field=field, parsed=found.parsed)
     except WireError:
-        return  # a thinking budget that does not fit: nothing is sent
+        low = wire.least_output(found.parsed)
+        assert change.max_output is not None and change.max_output < low, "a limit that is valid cannot be set"
+        return  # thinking leaves no room for so small a limit: nothing is sent
     assert made == wire.rewrite(request, change, output_field=field), "the layout changes the result"
     _check_members(wire, body, made)
     _check_again(found, call, change, made)
@@ -72,8 +76,9 @@ def _version(found: Priced, choices: Choices) -> tuple[Priced, Call]:
         found = found.with_tool_limit(1 + choices.number() % (calls - 1))
     if found.is_capped and found.parsed.output_settable and choices.flag():
         most = found.call(limit).output_limit
-        if most is not None and most >= found.wire.min_output:  # a limit is never set above what was asked for
-            limit = max(found.wire.min_output, min(most, 1 + choices.number() * 37))
+        least = found.wire.least_output(found.parsed)
+        if most is not None and most >= least:  # a limit is never set above what was asked for
+            limit = max(least, min(most, 1 + choices.number() * 37))
     return found, found.call(limit)
 
 

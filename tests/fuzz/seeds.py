@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "addons"), str(ROOT / "tests" / "rig"), st
 import bills  # noqa: E402
 import paths  # noqa: E402
 import scan  # noqa: E402
+import talks  # noqa: E402
 from asking import A_FORM, NAMES  # noqa: E402
 from forms import FORMS, form  # noqa: E402
 from inputs import joined  # noqa: E402
@@ -43,6 +44,19 @@ def requests(choices: bytes, *, skipped: tuple[str, ...] = ()) -> Seeds:
         head = answer(NAMES.index(body.wire)) + (b"0000" + answer(A_FORM) if body.wire in FORMS else b"")
         if len(raw) <= MOST_BYTES and body.wire not in (*skipped, *UNREAD):
             yield f"{body.wire}-{at}", joined(head + choices, raw)
+
+
+def conversations() -> Seeds:
+    """Give conversations with long results of tools, and what asks for an hour in the cache."""
+    turns = [talks.Turn(("x" * 2100, "ok")), talks.Turn(("é" * 1100,), as_parts=True)]
+    for wire in talks.SAID:
+        body = talks.body_of(wire, "task", turns)
+        body = {key: bills.KNOWN[wire][1] if key == "model" else item for key, item in body.items()}
+        if wire in ("anthropic_messages", "bedrock_invoke", "openai_chat"):
+            body = {**body, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        if wire == "bedrock_converse":
+            body = {**body, "system": [{"text": "s"}, {"cachePoint": {"type": "default", "ttl": "1h"}}]}
+        yield f"talk-{wire}", joined(answer(NAMES.index(wire)), json.dumps(body, ensure_ascii=False).encode())
 
 
 def replies() -> Seeds:
@@ -205,7 +219,7 @@ def prices() -> Seeds:
 
 CORPORA = {
     "parse": lambda: requests(b""),
-    "rewrite": lambda: requests(b"00000" + b"11", skipped=SKIPPED),
+    "rewrite": lambda: [*requests(b"00000" + b"11", skipped=SKIPPED), *conversations()],
     "scan": replies,
     "sse": streams,
     "decode": packed,

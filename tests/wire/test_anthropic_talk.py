@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from talks import Turn, asked, body_of
@@ -147,10 +148,37 @@ def test_nothing_begins_to_be_left_out_before_a_thought_that_is_bound(model: str
     assert WIRE.trimmable(asked("anthropic_messages", thinking(model, *thoughtful))) == count
 
 
-def test_model_that_the_path_names_may_bind_its_thoughts():
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        ("anthropic.claude-sonnet-5-5", 0),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", 3),
+        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", 0),
+    ],
+)
+def test_model_that_the_path_names_may_bind_its_thoughts(model: str, count: int):
     told = {key: item for key, item in thinking("", 1).items() if key != "model"}
+    request = replace(asked("bedrock_invoke", told), path_model=model)
 
-    assert wire_named("bedrock_invoke").trimmable(asked("bedrock_invoke", told)) == 0
+    assert wire_named("bedrock_invoke").trimmable(request) == count
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 9}
+
+
+@pytest.mark.parametrize(
+    ("model", "thoughtful", "may_change"),
+    [
+        ("claude-sonnet-5-5", (), True),
+        ("claude-sonnet-5-5", (0,), False),
+        ("claude-sonnet-4-5", (0,), True),
+    ],
+)
+def test_limit_of_a_tool_stays_where_thoughts_are_bound_to_it(model: str, thoughtful: tuple, may_change: bool):
+    parsed = WIRE.parse(asked("anthropic_messages", thinking(model, *thoughtful) | {"tools": [SEARCH]}))
+
+    assert bool(parsed.tools) == may_change
+    assert parsed.rounds == 10
 
 
 def test_what_was_left_out_once_is_left_out_though_the_model_has_thought_since():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from talks import Turn, asked, body_of
@@ -52,7 +53,10 @@ def test_nothing_begins_to_be_left_out_before_a_thought_that_is_signed(thought: 
     told = body_of("bedrock_converse", "task", [Turn((LONG,))] * 4)
     told["messages"][7]["content"].insert(0, {"reasoningContent": thought})
 
-    assert WIRE.trimmable(asked("bedrock_converse", told)) == count
+    request = asked("bedrock_converse", told)
+    assert WIRE.trimmable(replace(request, path_model="eu.anthropic.claude-opus-5-5")) == count
+    assert WIRE.trimmable(replace(request, path_model="anthropic.claude-3-7-sonnet-20250219-v1:0")) == 1
+    assert WIRE.trimmable(request) == 1
 
 
 def test_every_hour_in_the_cache_is_five_minutes():

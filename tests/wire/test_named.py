@@ -76,6 +76,13 @@ def test_body_that_repeats_the_model_of_the_path_says_the_same():
     assert wire_named("gemini").parse(made).model == "h"
 
 
+def test_body_that_says_nothing_beside_the_path_stays():
+    made = moved("openai_chat", "/openai/deployments/a/chat/completions", b'{"model": null}', "b", "a")
+
+    assert made is not None
+    assert (made.path, made.body) == ("/openai/deployments/b/chat/completions", b'{"model": null}')
+
+
 def test_name_with_a_slash_is_none_for_a_path():
     assert moved("gemini", "/v1/models/g:generateContent", b"{}", "google/g2", "g") is None
 

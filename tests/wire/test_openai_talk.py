@@ -70,7 +70,10 @@ def test_nothing_begins_to_be_left_out_before_a_thought_that_is_signed(thought: 
     turns = [message for _ in range(4) for message in (SAID, {"role": "tool", "tool_call_id": "a", "content": LONG})]
     turns[6] = SAID | thought
 
-    assert CHAT.trimmable(asked("openai_chat", chat(*turns))) == count
+    told = chat(*turns) | {"model": "anthropic/claude-opus-5.5"}
+    assert CHAT.trimmable(asked("openai_chat", told)) == count
+    assert CHAT.trimmable(asked("openai_chat", told | {"model": "anthropic/claude-sonnet-4.5"})) == 1
+    assert CHAT.trimmable(asked("openai_chat", told | {"model": "openai/gpt-6"})) == 1
 
 
 def test_every_hour_in_the_cache_of_another_makers_model_is_five_minutes():

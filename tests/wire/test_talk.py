@@ -150,6 +150,27 @@ def test_other_formats_hold_no_conversation(wire: str):
     assert speaker.lightened(request, cache_5m=True, trim=9) is None
 
 
+@pytest.mark.parametrize(
+    ("wire", "body"),
+    [
+        ("gemini", b'{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{"a":%b}}}]}]}'),
+        ("gemini_interactions", b'{"model":"m","input":[{"type":"function_result","result":{"a":%b}}]}'),
+        ("bedrock_converse", b'{"messages":[{"role":"user","content":[{"toolResult":{"content":[{"json":%b}]}}]}]}'),
+    ],
+)
+@pytest.mark.parametrize(("depth", "goes"), [(20, True), (5000, False)])
+def test_text_that_stands_deeper_than_anybody_reads_stays(wire: str, body: bytes, depth: int, goes: bool):
+    request = asked(wire, body % (b"[" * depth + b'"%b"' % LONG.encode() + b"]" * depth))
+    speaker = wire_named(wire)
+    speaker.parse(request)
+
+    made = speaker.lightened(request, cache_5m=True, trim=1)
+
+    assert made == (request.body.replace(LONG.encode(), MARKER.format(2049).encode()) if goes else None)
+    assert speaker.trimmable(request) == 0
+    assert (speaker.conversation(request) is None) == (wire == "gemini_interactions")
+
+
 @each_format
 def test_body_that_is_no_json_holds_no_conversation(wire: str):
     assert wire_named(wire).conversation(asked(wire, b"--x")) is None
