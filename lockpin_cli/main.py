@@ -38,6 +38,7 @@ COMMANDS = {
     "whatif": "Replay calls against other limits or prices.",
     "task": "Make, list and close tasks.",
     "budget": "Show, set, raise and reset limits.",
+    "approvals": "Watch for questions about calls, list and answer them.",
     "key": "Make, list, rotate and revoke keys.",
     "correct": "Say what a call really cost.",
     "prices": "Show the prices in use.",

@@ -21,7 +21,7 @@ from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Stored, loosens
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInfo
-from lockpin_core.ledger.questions import Question
+from lockpin_core.ledger.questions import CONTINUE, STOP, Question
 from lockpin_core.ledger.reader import standings_at
 from lockpin_core.ledger.tasks import Task
 from lockpin_core.money import MOST, ZERO, Money
@@ -185,6 +185,10 @@ class SqliteAdmin:
             own = books.definitions.own()
             if amount is not None and own is not None:
                 self._raise(books, own, question.task, amount, who)
+            if answer == STOP:
+                books.stop_task(question.task, user=question.user, who=who)
+            elif answer == CONTINUE:
+                books.resume_task(question.task, user=question.user or "", who=who)
             return question
 
     def key_list(self) -> list[KeyRecord]:

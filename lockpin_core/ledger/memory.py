@@ -49,7 +49,7 @@ from lockpin_core.ledger.protocol import (
     Wait,
 )
 from lockpin_core.ledger.pulse import Ticks
-from lockpin_core.ledger.questions import ANSWERED, ASKED, Asking, Question
+from lockpin_core.ledger.questions import ANSWERED, ASKED, CONTINUE, STOP, Asking, Question
 from lockpin_core.money import Money
 
 
@@ -386,6 +386,10 @@ class MemoryLedger(MemoryBooks):
             question, amount = self._questions.amount_of(question_id, answer, by, self._now())
             if amount is not None and self._default is not None:
                 self.raise_budget(self._default, question.task, amount, who=who)
+            if answer == STOP:
+                self._pauses.stop_task(question.task, question.user, micros(self._now()))
+            elif answer == CONTINUE:
+                self._pauses.resume_task(question.task, question.user or "")
             self._event(ANSWERED, question.task)
             return self._questions.answer(question, answer, who=who, now=self._now())
 

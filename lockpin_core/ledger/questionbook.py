@@ -48,7 +48,7 @@ def find(connection: sqlite3.Connection, question_id: str) -> Question | None:
 def every(connection: sqlite3.Connection, at: int) -> list[Question]:
     """List the questions of the day before an instant, newest first."""
     since = at - KEPT // timedelta(microseconds=1)
-    return [_question(row) for row in connection.execute(_SINCE, (since,))]
+    return [_question(tuple(row)) for row in connection.execute(_SINCE, (since,))]
 
 
 def join(books: Frame, asking: Asking) -> Question | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lockpin_core.ledger.balances import Balances
     from lockpin_core.ledger.listing import CallRow
     from lockpin_core.ledger.protocol import Rules, TaskInfo
+    from lockpin_core.ledger.questions import Question
     from lockpin_core.ledger.tasks import Tasks
 
 _EVENTS = "SELECT at, code, task, data FROM rows WHERE kind = 'event' ORDER BY id"
@@ -223,6 +224,13 @@ class LedgerReader:
             return task
         held = sum(hold.held.nano for hold in self.open_holds() if hold.task == task.name)
         return replace(task, spent=Money(used.spent_nano), held=Money(held))
+
+    def questions(self, *, now: datetime) -> list[Question]:
+        """List the questions to a person of the day before an instant, newest first."""
+        from lockpin_core.ledger import questionbook
+
+        with self._snapshot():
+            return questionbook.every(self._connection, micros(now))
 
     def standings(self, rules: Rules, payers: Payers | None = None, *, now: datetime) -> list[Standing]:
         """Show the current windows' accounts: a payer's, also at zero, or all with something spent or held."""
