@@ -23,6 +23,7 @@ from lockpin_core.wire.textsize import PIECE, utf8_size
 KEPT_TURNS = 3
 LARGE_BYTES = 2048  # a result with no more text than this stays
 _MOST_STEPS = 64  # of a path
+_AN_HOUR = (b"1h", b"\\u003", b"\\u006")  # how it may be written, wholly or in part
 
 type Members = Mapping[str, object]
 type Texts = tuple[tuple[Path, str], ...]
@@ -74,7 +75,7 @@ class Talk:
             return None
         body = read_known(request.body)
         values: dict[Path, str] = {}
-        if cache_5m and b"1h" in request.body:
+        if cache_5m and any(way in request.body for way in _AN_HOUR):
             values |= dict.fromkeys(self.long_lives(body.members), '"5m"')
         for result in islice(self.results(body.members), trim):
             values |= _shortened(result)

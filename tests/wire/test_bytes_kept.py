@@ -273,6 +273,96 @@ def test_a_price_cap_is_put_among_what_the_client_says_of_hosts(said: dict | Non
     assert with_price_cap(raw, CAP) == wanted
 
 
+# What is left out of a conversation, and for how long it is kept
+
+LONG = st.sampled_from(["x" * 2049, "é\u2028" * 700, 'a"\\b\n' * 600, "\U0001f600\x7f" * 500])
+
+
+def left_out(draw: st.DrawFn) -> Swap:
+    """Draw a long text, in either way of writing it, and what stands for it."""
+    text = draw(LONG)
+    size = len(text.encode())
+    note = f'"[lockpin: tool result of {size} bytes left out to stay in the budget]"'
+    return Swap(json.dumps(text, ensure_ascii=draw(st.booleans())), note)
+
+
+def an_hour(draw: st.DrawFn) -> dict:
+    ttl = draw(st.sampled_from([None, '"5m"', '"1h"', '"1\\u0068"']))
+    five = '"5m"'
+    return {"type": "ephemeral"} | ({} if ttl is None else {"ttl": Swap(ttl, five if "1" in ttl else ttl)})
+
+
+@st.composite
+def lighter_messages(draw: st.DrawFn) -> Case:
+    mark = {"cache_control": an_hour(draw)}
+    called = {"type": "tool_use", "id": "a", "name": "f", "input": {draw(STRINGS): draw(STRINGS)}}
+    parts = [{"type": "text", "text": left_out(draw)} | mark, {"type": "text", "text": draw(STRINGS)}]
+    given = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": parts}
+    said = [
+        {"role": "assistant", "content": [called]},
+        {"role": "user", "content": [given, {"type": "text", "text": "1h"}]},
+    ]
+    members = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": said,
+        "system": [{"type": "text", "text": draw(STRINGS)} | mark],
+    }
+    return Case("anthropic_messages", members | mark, Rewrite())
+
+
+@st.composite
+def lighter_chats(draw: st.DrawFn) -> Case:
+    given = {"role": "tool", "tool_call_id": draw(STRINGS), "content": left_out(draw), "cache_control": an_hour(draw)}
+    after = {"role": "tool", "tool_call_id": "b", "content": draw(LONG)}
+    said = [given, *[{"role": "tool", "tool_call_id": "c", "content": draw(STRINGS)}] * 8, after]
+    return Case("openai_chat", {"model": "m", "messages": said, "user": draw(STRINGS)}, Rewrite())
+
+
+@st.composite
+def lighter_responses(draw: st.DrawFn) -> Case:
+    given = {"type": "function_call_output", "call_id": draw(STRINGS), "output": left_out(draw)}
+    parts = [{"type": "input_text", "text": left_out(draw)}]
+    items = [given, {"type": "custom_tool_call_output", "call_id": "a", "output": parts}]
+    return Case("openai_responses", {"model": "m", "input": items, "metadata": draw(NOTES)}, Rewrite())
+
+
+@st.composite
+def lighter_contents(draw: st.DrawFn) -> Case:
+    key = draw(st.sampled_from(["functionResponse", "function_response"]))
+    given = {key: {"name": "f", "response": {"a": [left_out(draw), 1.50], "b": draw(STRINGS)}}}
+    members = {"contents": [{"role": "user", "parts": [{"text": draw(STRINGS)}, given]}]}
+    if draw(st.booleans()):
+        return Case("code_assist", {"model": "m", "project": draw(STRINGS), "request": members}, Rewrite())
+    return Case("gemini", members, Rewrite())
+
+
+@st.composite
+def lighter_converse(draw: st.DrawFn) -> Case:
+    point = {"cachePoint": an_hour(draw) | {"type": "default"}}
+    content = [{"text": left_out(draw)}, {"json": {draw(STRINGS): left_out(draw)}}]
+    given = {"toolResult": {"toolUseId": "a", "content": content}}
+    members = {"messages": [{"role": "user", "content": [given, point]}], "system": [{"text": draw(STRINGS)}, point]}
+    return Case("bedrock_converse", members, Rewrite())
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [lighter_messages, lighter_chats, lighter_responses, lighter_contents, lighter_converse],
+    ids=lambda one: one.__name__,
+)
+@settings(max_examples=60)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_nothing_is_left_out_but_what_may_go(cases: Callable, data: st.DataObject, seed: int):
+    case = data.draw(cases())
+    raw, wanted = spelled(case, seed)
+
+    made = wire_named(case.wire).lightened(request(raw), cache_5m=True, trim=9)
+
+    assert made == wanted
+    wire_named(case.wire).parse(request(made))
+
+
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire.name not in FORMS], ids=lambda wire: wire.name)
 @pytest.mark.parametrize(
     "twice",
