@@ -174,6 +174,13 @@ class ToolStep(NamedTuple):
     is_error: bool  # the result is a failure
 
 
+class Setting(NamedTuple):
+    """In what setting a request puts its model: digests of the tools that it may call, and of its system prompt."""
+
+    tools: bytes
+    system: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """What to change in a request body, and nothing else."""

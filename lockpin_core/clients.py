@@ -22,12 +22,14 @@ class Client:
     session_header: str | None = None  # the id that it sends by itself with each call of a session
     patience_s: int = PATIENCE_S  # silence that it bears before the reply
     refusal: str = "plain"  # "plain": 402 | "failed_response": a stream that ends as failed | "400"
+    beside: tuple[str, ...] = ()  # globs of models that it calls beside the chosen one by nature: titles, summaries
 
 
 CLIENTS = (
-    Client(("claude-cli/",), "x-claude-code-session-id", _LONG_S),
+    Client(("claude-cli/",), "x-claude-code-session-id", _LONG_S, beside=("*haiku*",)),
     Client(("codex",), "session-id", _LONG_S, "failed_response"),  # it retries a 402 five times
-    Client(("opencode/",), "x-session-id", _LONG_S),
+    Client(("opencode/",), "x-session-id", _LONG_S, beside=("*haiku*", "*-nano*")),
+    Client(("geminicli",), beside=("*flash-lite*",)),
     Client(("aider", "litellm/"), None, _LONG_S, "400"),  # aider retries a 402 for minutes
     Client(("openai/", "asyncopenai/", "anthropic/", "asyncanthropic/"), None, _LONG_S),
 )

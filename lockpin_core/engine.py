@@ -21,6 +21,7 @@ from lockpin_core.admission import (
     unread,
 )
 from lockpin_core.admission_counts import Counter, Counts
+from lockpin_core.admission_drift import DriftWatch
 from lockpin_core.admission_fits import what_fits
 from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_limits import is_tight, refuse_endless, without_tools
@@ -99,6 +100,7 @@ class Engine(Settler):
         self._seeker = Seeker(config, ledger, self._counts, latch, rules=rules, clock=clock, reprice=reprice)
         self._conversations = self._seeker.conversations
         self._loops = LoopCheck(config, ledger, clock, self._seeker.waits)
+        self._drift = DriftWatch(ledger, clock)
 
     async def admit(self, incoming: Incoming) -> Decision:
         """Decide about a request on a metered host: SPEC §8's steps in order."""
@@ -178,12 +180,19 @@ class Engine(Settler):
         finally:
             if not isinstance(decision, Admitted):
                 self._loops.ended(call.id)
-        return replace(decision, loop=loop) if loop is not None and isinstance(decision, Admitted) else decision
+        if not isinstance(decision, Admitted):
+            return decision
+        wants = self._drift.wants(incoming.payers, len(incoming.body))
+        return replace(decision, loop=loop, request=incoming.request() if wants else None)
 
     def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
         """See Settler."""
-        self._loops.ended(admitted.held.call.id)
-        return super().settle(admitted, reading, outcome)
+        call = admitted.held.call
+        self._loops.ended(call.id)
+        settling = super().settle(admitted, reading, outcome)
+        if admitted.instead is None:  # that model was our own choice
+            settling.add_done_callback(partial(self._drift.settled, call, admitted.wire, admitted.request))
+        return settling
 
     async def _priced_call(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call]:
         """Read and price a request that Lockpin has changed. Raises Refused or WireError."""

@@ -17,7 +17,7 @@ from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_memory import Conversations
 from lockpin_core.admission_served import Served
 from lockpin_core.aside import LARGE_BYTES, at_once, in_turns
-from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Void
+from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Request, Void
 from lockpin_core.config import Config
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import Deferred, Held, Ledger, Link, Resolved
@@ -57,6 +57,7 @@ class Admitted:
     path: str | None = None  # of the request that leaves, without its query, where it may be another than came
     instead: str | None = None  # provider/model that serves in the place of the one that was asked for
     conversation: bytes | None = None  # of a call whose output limit was lowered
+    request: Request | None = None  # as it came, where its setting is to be compared with those before
     loop: str | None = None  # of what loop the call is the next, as a header says it
 
 

@@ -184,7 +184,7 @@ class Frame:
         return self.balances.past.last_row()
 
     def event(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
-        """Write what a command, or the ledger itself, did."""
+        """Write what a command, or the ledger itself, did, or what was seen of calls."""
         self.append("event", {"code": code, "task": task, "data": encode(plain(data))})
 
     def append(self, kind: str, row: dict[str, object]) -> bytes:

@@ -75,6 +75,10 @@ WHERE f.id IN (SELECT value FROM json_each(?))"""
 _LATER = f"""
 SELECT call, kind, at, code, usd, tokens, usage, model_served, reason, data, hash FROM rows
 WHERE call IN (SELECT value FROM json_each(?)) AND {_OTHER} AND kind IN ('shrink', 'correction') ORDER BY id"""
+_DRIFT = """
+SELECT json_extract(data, '$.call'), json_extract(data, '$.kind') FROM rows
+WHERE kind = 'event' AND code = 'drift' AND json_extract(data, '$.call') IN (SELECT value FROM json_each(?))
+ORDER BY id"""
 _DEFERRED = "SELECT call FROM open_holds WHERE background = 1 AND call IN (SELECT value FROM json_each(?))"
 
 _BEGUN = "SELECT call FROM rows WHERE call >= :first AND call < :last AND :task IN ('', task)"
@@ -160,6 +164,7 @@ class CallRow:
     shares: tuple[Share, ...] = ()  # of what was charged for its usage, before a person corrected it
     requests: int = 1  # that it brings, each of which is held by itself
     attempt: Attempt = FIRST_ATTEMPT
+    drift: tuple[str, ...] = ()  # in what it departs from its task's first calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +223,15 @@ def _read(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[Ca
     for row in connection.execute(_LATER, (json.dumps(held),)) if held else ():
         later[row["call"]].append(row)
     deferred = {row[0] for row in connection.execute(_DEFERRED, (json.dumps(is_open),))} if is_open else set()
+    drift: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for name, kind in connection.execute(_DRIFT, (json.dumps(held),)) if held else ():
+        drift[name] += (kind,)
     for number in numbers:
         row = rows[number]
         found = later.get(row["call"], ()) if row["kind"] == "hold" else ()
         shrinks, corrections = ([one for one in found if one["kind"] == kind] for kind in ("shrink", "correction"))
-        yield _call_row(row, shrinks, _Ending.of(row, shrinks, corrections, is_deferred=row["call"] in deferred))
+        ending = _Ending.of(row, shrinks, corrections, is_deferred=row["call"] in deferred)
+        yield _call_row(row, shrinks, ending, drift[row["call"]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +281,7 @@ def _correction(row: sqlite3.Row) -> Correction:
     return Correction(instant(row["at"]), Money(row["usd"]), row["code"], reason, told.get("who"))
 
 
-def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending) -> CallRow:
+def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending, drift: tuple[str, ...]) -> CallRow:
     is_hold, data = row["kind"] == "hold", json.loads(row["data"] or "{}")
     balances = _balances(row["end_accounts"], row["end_data"]) if is_hold else _in_the_way(data, row["task"])
     most = data.get("ceiling", {}) if is_hold else {}
@@ -297,6 +306,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending)
         has_rounds="refills" in most,
         shares=ending.shares, requests=most.get("requests", 1),
         attempt=Attempt(**data["attempt"]) if is_hold and "attempt" in data else FIRST_ATTEMPT,
+        drift=drift,
     )  # fmt: skip
 
 

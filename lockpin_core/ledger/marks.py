@@ -1,7 +1,8 @@
-"""What is remembered of conversations, so that each is treated in one way from call to call, in every process.
+"""What is remembered of conversations, so that each is treated in one way from call to call, in every process; and of
+tasks, what their first calls were like.
 
-Marks are working state and no book: they are in no chain, and go when nothing was added to them for a month. A
-conversation is known by a digest. Knows the table and how marks are laid over others; knows no mark's meaning.
+It is working state and no book: it is in no chain. Marks go when nothing was added to them for a month; a conversation
+is known by a digest. Knows the tables and how marks are laid over others; knows no mark's meaning.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _WRITE = (
     "ON CONFLICT (id) DO UPDATE SET at = excluded.at, marks = excluded.marks"
 )
 _FORGET = "DELETE FROM conversations WHERE id = ?"
+_PROFILE = "SELECT profile FROM profiles WHERE task = ?"
+_KEEP_PROFILE = "REPLACE INTO profiles (task, at, profile) VALUES (?, ?, ?)"
 _DROP = "DELETE FROM conversations WHERE id IN (SELECT id FROM conversations WHERE at <= ? ORDER BY at LIMIT ?)"
 
 type Marks = Mapping[str, Any]
@@ -51,6 +54,17 @@ def change(books: Frame, conversation: bytes, changes: Marks) -> None:
     books.connection.execute(_DROP, (_oldest(books), _DROPPED))
 
 
+def profile(books: Frame, task: str) -> Marks:
+    """Give what is remembered of a task's first calls."""
+    found = books.connection.execute(_PROFILE, (task,)).fetchone()
+    return {} if found is None else json.loads(found[0])
+
+
+def keep_profile(books: Frame, task: str, profile: Marks) -> None:
+    """Remember that of a task's first calls."""
+    books.connection.execute(_KEEP_PROFILE, (task, books.at, encode(dict(profile))))
+
+
 def _oldest(books: Frame) -> int:
     return books.at - KEPT_FOR // timedelta(microseconds=1)
 
@@ -60,6 +74,7 @@ class MemoryMarks:
 
     def __init__(self) -> None:
         self._marks: dict[bytes, tuple[int, Marks]] = {}
+        self._profiles: dict[str, str] = {}
 
     def read(self, conversation: bytes, now: datetime) -> Marks:
         """See `read`."""
@@ -70,3 +85,12 @@ class MemoryMarks:
         """See `change`."""
         after = laid_over(self.read(conversation, now), changes)
         self._marks[conversation] = micros(now), json.loads(encode(after))
+
+    def profile(self, task: str) -> Marks:
+        """See `profile`."""
+        found: Marks = json.loads(self._profiles.get(task, "{}"))
+        return found
+
+    def keep_profile(self, task: str, profile: Marks) -> None:
+        """See `keep_profile`."""
+        self._profiles[task] = encode(dict(profile))

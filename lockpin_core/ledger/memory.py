@@ -213,6 +213,16 @@ class MemoryLedger(MemoryBooks):
         with self._lock:
             self._event(code, task)
 
+    def profile(self, task: str) -> Future[Marks]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._marks.profile(task))
+
+    def keep_profile(self, task: str, profile: Marks) -> None:
+        """See Ledger."""
+        with self._lock:
+            self._marks.keep_profile(task, profile)
+
     def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
         """See Ledger."""
         with self._lock:

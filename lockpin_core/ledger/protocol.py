@@ -282,6 +282,12 @@ class Ledger(Protocol):
     def tell(self, code: str, data: Mapping[str, object], task: str | None = None) -> None:
         """Write an event of what was seen of calls; nobody waits for it. JSON-ready, never text of a body."""
 
+    def profile(self, task: str) -> Future[Mapping[str, Any]]:
+        """Give what is remembered of a task's first calls; nothing: an empty mapping."""
+
+    def keep_profile(self, task: str, profile: Mapping[str, Any]) -> None:
+        """Remember that instead of what was remembered before. JSON-ready; nobody waits for it."""
+
     def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
         """Let the calls of a task, of these payers' user, pause until a person lets them go on. False: they do already.
 

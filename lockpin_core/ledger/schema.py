@@ -227,6 +227,8 @@ INDEXES_4 = (
 INDEXES_5 = (
     "CREATE INDEX questions_digest ON questions (digest)",
     "CREATE INDEX conversations_at ON conversations (at)",
+    # In what calls depart from their task's first ones, for their receipts.
+    "CREATE INDEX rows_drift ON rows (json_extract(data, '$.call')) WHERE kind = 'event' AND code = 'drift'",
     # A key's charges of the last while, read from the index alone.
     'CREATE INDEX rows_key_charge ON rows ("key", at, usd) WHERE "key" IS NOT NULL AND kind = \'charge\'',
 )

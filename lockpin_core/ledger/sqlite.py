@@ -223,6 +223,16 @@ class SqliteLedger:
         """See Ledger."""
         self._writer.submit(Operation(partial(_tell, code=code, data=dict(data), task=task), droppable=True))
 
+    def profile(self, task: str) -> Future[Marks]:
+        """See Ledger."""
+        answer: Future[Marks] = Future()
+        self._writer.submit(Operation(partial(marks.profile, task=task), answer, kept=False, reads=True))
+        return answer
+
+    def keep_profile(self, task: str, profile: Marks) -> None:
+        """See Ledger."""
+        self._writer.submit(Operation(partial(_keep_profile, task=task, profile=dict(profile)), droppable=True))
+
     def stop_task(self, payers: Payers, *, who: str, data: Mapping[str, object]) -> Future[bool]:
         """See Ledger."""
         answer: Future[bool] = Future()
@@ -336,6 +346,10 @@ def _mark(books: Books, conversation: bytes, changes: Marks) -> None:
 
 def _tell(books: Books, code: str, data: Mapping[str, object], task: str | None) -> None:
     books.event(code, data, task)
+
+
+def _keep_profile(books: Books, task: str, profile: Marks) -> None:
+    marks.keep_profile(books, task, profile)
 
 
 def _stop_task(books: Books, payers: Payers, who: str, data: Mapping[str, object]) -> bool:

@@ -31,7 +31,8 @@ FIELDS = (
 def receipt_of(call: CallRow) -> dict[str, object]:
     """Build a call's receipt; that of a call in flight has no charge yet. `at` is the instant of the decision.
 
-    One whose cost was corrected has `corrections` too, oldest first; one that did not fit, what it needed and what was
+    One whose cost was corrected has `corrections` too, oldest first; one that departs from its task's first calls has
+    `drift`, in what; one that did not fit, what it needed and what was
     in its way, as `refusal`.
     """
     built = receipt(
@@ -48,6 +49,8 @@ def receipt_of(call: CallRow) -> dict[str, object]:
     )  # fmt: skip
     if call.corrections:
         built["corrections"] = [_correction(each) for each in call.corrections]
+    if call.drift:
+        built["drift"] = list(call.drift)
     if limits := in_the_way(call):
         built["refusal"] = {"transient": call.detail.get("transient"), "limits": limits}
     return built

@@ -200,6 +200,20 @@ def _loop(data: Data, task: str | None) -> str:
     return f'task "{task}" goes round in a circle: {what} {data["repeats"]} times in a row{tools}'
 
 
+def _drift(data: Data, task: str | None) -> str:
+    call, was, now = data["call"], data["was"], data["now"]
+    match data["kind"]:
+        case "model":
+            what = f"was of {now}, and the first ones were of {', '.join(was)}"
+        case "cost":
+            what = f"cost {_usd(now)}, and the first ones of {was['model']} cost {_usd(was['median_nano'])}"
+        case "cache":
+            what = f"and those before it had {now} of their prompts from the cache, the first ones {was}"
+        case kind:
+            what = f"had another {'system prompt' if kind == 'system' else 'set of tools'} than the first ones"
+    return f'task "{task}" has changed: call {call} {what}'
+
+
 def _usd(nano: int) -> str:
     return said(Money(nano))
 
@@ -232,6 +246,7 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     RESET: _let_go,
     STOPPED: _stopped,
     RESUMED: _resumed,
+    "drift": _drift,
     "task_new": _task_new,
     "task_closed": _task_closed,
     "prune_begun": _pruned,

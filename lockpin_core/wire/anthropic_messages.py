@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
+from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.wire import anthropic_steps
 from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
@@ -32,6 +32,7 @@ from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import anthropic_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, read_object, stated_error
 from lockpin_core.wire.routing import is_routed
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally, unpriced
@@ -142,6 +143,10 @@ class AnthropicMessages(Wire):
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its messages."""
         return steps_of(request, anthropic_steps.tool_steps)
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, system=("system",))
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.type` of an error body."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire import bedrock_steps
@@ -35,6 +35,7 @@ from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read
 from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import bedrock_refusal
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally
@@ -121,6 +122,10 @@ class BedrockConverse(Wire):
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its messages."""
         return steps_of(request, bedrock_steps.tool_steps)
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, tools=("toolConfig",), system=("system",))
 
     def error_code(self, body: bytes) -> str | None:
         """Give the name of an error, where the body has it; most have it in a header."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 from urllib.parse import unquote
 
-from lockpin_core.call import Content, Layout, Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
+from lockpin_core.call import Content, Layout, Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.gemini_shapes import (
@@ -55,6 +55,7 @@ from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.talk import Talk
 from lockpin_core.wire.tally import Tally, unpriced
@@ -64,6 +65,7 @@ MAX_CANDIDATES = 128
 MIN_THINKING_TOKENS = 512  # a lower budget is refused for some models, says the provider's guide to thinking
 _LIMITS = ("maxOutputTokens", "max_output_tokens")
 _CONFIGS = ("generationConfig", "generation_config")
+_INSTRUCTIONS = ("systemInstruction", "system_instruction")
 _VERB = re.compile(r":(?:streamGenerateContent|generateContent)$", re.IGNORECASE)
 _STREAMS = ":streamgeneratecontent"
 # Models whose replies are images or speech, whether a request says so or not.
@@ -173,6 +175,10 @@ class Gemini(Wire):
         """Read the tools of its contents."""
         return steps_of(request, content_steps)
 
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, system=_INSTRUCTIONS)
+
     def error_code(self, body: bytes) -> str | None:
         """Give `error.status` of an error body, which stands in a list where a stream was asked for."""
         found = next((read_object(event.data) for event in ObjectReader().feed(body)), None)
@@ -216,6 +222,10 @@ class CodeAssist(Gemini):
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
         inner = Splice.of(_object(body.get("request")))
         return body.having({"request": _lowered(inner, change.max_output)})
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest the tools and the system prompt in the envelope."""
+        return setting_of(request, system=_INSTRUCTIONS, inside="request")
 
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of the contents in the envelope."""

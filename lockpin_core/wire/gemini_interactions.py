@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.gemini import DRAWS, SPEAKS, bare_model
@@ -24,6 +24,7 @@ from lockpin_core.wire.named import with_model
 from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import error_type, read_object
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Tally, unpriced
 from lockpin_core.wire.tool_steps import steps_of
@@ -89,6 +90,10 @@ class GeminiInteractions(Wire):
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its steps."""
         return steps_of(request, interaction_steps)
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, system=("system_instruction",))
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.status` of an error body, else its code."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, model_name, plain_word, read_body, shown, whole
@@ -25,6 +25,7 @@ from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.routing import is_routed
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.splice import Splice
 from lockpin_core.wire.tally import Tally, unpriced
 from lockpin_core.wire.tool_steps import steps_of
@@ -108,6 +109,10 @@ class OpenAIChat(Wire):
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its messages."""
         return steps_of(request, chat_steps)
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, messages="messages")
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""

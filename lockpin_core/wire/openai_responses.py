@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Terms, ToolStep, ToolUse
+from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep, ToolUse
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
 from lockpin_core.wire.jsonbody import Body, digest, plain_word, read_body, read_known, shown, whole
@@ -26,6 +26,7 @@ from lockpin_core.wire.responses_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.responses_tools import ResponsesTally, session_gb
 from lockpin_core.wire.responses_usage import ResponsesScanner, ResponsesStreamScanner
 from lockpin_core.wire.routing import is_routed
+from lockpin_core.wire.settings import setting_of
 from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tool_steps import steps_of
@@ -148,6 +149,10 @@ class OpenAIResponses(Wire):
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its items."""
         return steps_of(request, responses_steps)
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest its tools and its system prompt."""
+        return setting_of(request, system=("instructions",))
 
     def error_code(self, body: bytes) -> str | None:
         """Give `error.code` of an error body, else its type."""

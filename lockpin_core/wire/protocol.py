@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite, ToolStep
+from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite, Setting, ToolStep
 from lockpin_core.wire.jsonbody import digest
 
 
@@ -171,6 +171,10 @@ class Wire(Protocol):
         Of a request that was parsed; what cannot be read as a step is left out. Never raises.
         """
         return iter(())
+
+    def setting(self, request: Request) -> Setting | None:
+        """Digest the tools and the system prompt of a request that was parsed; None: the format has neither."""
+        return None
 
     def error_code(self, body: bytes) -> str | None:
         """Read the code of a provider's error body, for `billed_errors`; None where there is none. Never raises."""

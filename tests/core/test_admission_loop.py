@@ -296,3 +296,31 @@ def test_nobody_is_asked_where_the_configuration_says_no_time_for_it():
     decision = quick.ask(json.dumps(body).encode(), provider="anthropic")
 
     assert (decision.loop, ledger.put) == ("same_tool_call; repeats=20", [])
+
+
+def test_stop_stops_the_task_and_nothing_is_held_meanwhile():
+    desk = Desk(watches=True)
+
+    _, (decision,) = answered(desk, "stop")
+
+    assert isinstance(decision, Answered)
+    assert (decision.code, decision.reply.status) == ("loop_stopped", 429)
+    assert decision.reply.headers["X-Lockpin-Waited-Ms"] == "7000"
+    assert "hold" not in desk.kinds()
+    assert desk.told([]) == "loop_stopped"
+    assert desk.told([], task="u") is None
+
+    resume(desk)
+    assert desk.told(SAME * 19) == "same_tool_call; repeats=20"
+
+
+def test_other_calls_of_the_task_wait_for_the_answer_and_those_of_others_do_not():
+    desk = Desk(watches=True)
+    others = [([], "t"), (SAME * 19, "t"), (SAME * 20, "t"), ([], "u")]
+
+    waiting, decisions = answered(desk, "stop", others=others)
+
+    assert waiting == [False, False, False, False, True]
+    codes = [one.code if isinstance(one, Answered) else None for one in decisions]
+    assert codes == ["loop_stopped"] * 4 + [None]
+    assert {question.id for question in desk.ledger.put} == {desk.ledger.put[0].id}

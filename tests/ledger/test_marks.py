@@ -3,8 +3,13 @@ from datetime import timedelta
 
 import pytest
 
+from lockpin_core.call import Payers
+from lockpin_core.ledger import listing
 from lockpin_core.ledger.place import connect
-from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk
+from lockpin_core.ledger.reader import LedgerReader
+from lockpin_core.ledger.verify import verify
+from lockpin_core.readers.calls import receipt_of
+from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, rules
 
 TALK, OTHER = b"t" * 32, b"o" * 32
 
@@ -105,3 +110,45 @@ def test_marks_that_are_taken_away_leave_no_line(on_disk):
 
     with closing(connect(on_disk.path, read_only=True)) as books:
         assert books.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
+
+
+def test_what_a_tasks_first_calls_were_like_is_kept_as_it_was_said_last(desk):
+    assert desk.ledger.profile("t").result(WAIT_S) == {}
+    desk.ledger.keep_profile("t", {"models": ["a"]})
+    desk.ledger.keep_profile("t", {"models": ["a", "b"]})
+
+    assert desk.ledger.profile("t").result(WAIT_S) == {"models": ["a", "b"]}
+    assert desk.ledger.profile("u").result(WAIT_S) == {}
+
+
+def test_an_event_of_a_call_is_on_its_receipt_and_the_books_stay_sound(on_disk):
+    for name in ("c1", "c2"):
+        on_disk.ledger.hold(call(name, "0.1"), rules(machine("1")))
+    for kind in ("model", "cost"):
+        on_disk.ledger.tell("drift", {"call": "c1", "kind": kind}, "t")
+    on_disk.ledger.tell("loop_found", {"call": "c1", "what": "same_request"}, "t")
+    on_disk.ledger.settle("c1", charge("0.05")).result(WAIT_S)
+
+    with LedgerReader(on_disk.path) as reader:
+        assert receipt_of(reader.call("c1"))["drift"] == ["model", "cost"]
+        assert "drift" not in receipt_of(reader.call("c2"))
+        told = [(event.code, event.data) for event in reader.events() if event.data.get("call") == "c1"]
+    assert ("loop_found", {"call": "c1", "what": "same_request"}) in told
+    assert verify(on_disk.path).wrong is None
+
+
+def test_a_task_is_stopped_for_the_calls_of_its_user_alone(desk):
+    ann, bob = Payers("t", "m", user="ann"), Payers("t", "m", user="bob")
+
+    assert desk.ledger.stop_task(ann, who="the loop check", data={"repeats": 20}).result(WAIT_S) is True
+    assert desk.ledger.stop_task(ann, who="the loop check", data={"repeats": 21}).result(WAIT_S) is False
+
+    assert desk.ledger.paused(ann).result(WAIT_S).kind == "loop"
+    assert desk.ledger.paused(bob).result(WAIT_S) is None
+
+
+def test_the_drift_of_calls_is_found_by_its_index(on_disk):
+    with closing(connect(on_disk.path, read_only=True)) as books:
+        plan = books.execute(f"EXPLAIN QUERY PLAN {listing._DRIFT}", ('["c1"]',)).fetchall()
+
+    assert "USING INDEX rows_drift" in str([tuple(row) for row in plan])
