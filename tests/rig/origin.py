@@ -2,11 +2,9 @@
 
 The log (one JSON object a line: method, path, headers, body, what the ledger held at that instant) is the only
 witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type", "encoding", "chunk", "pace_s",
-"gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "base64", "repeat"}; without it the origin answers
-like a provider, reporting the request's whole output limit as used. `head_gate`, `body_gate` and `gate` are files that
-the client makes before the origin sends the head, the first chunk, or the second; `lockstep` is one that grows by a
-byte for each chunk that the client has; `wait_s` is how long the head is kept back. An order may be {"turns", "key"}: a
-list of such, of which each request with that key gets the next; one that is {"plain": true} is answered like a provider.
+        elif order.get("cut_off"):
+            order |= cut_off.answer(path, body)
+        order = self.turn(order, path, body)
 
 With `--bills` it is also the witness of what a provider would bill: an order's `bill` says {"input", "output" (of the
 whole reply), "skip" (chunks before the first that has output), "each" (tokens of output a chunk), …}. A line is written
@@ -28,6 +26,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import cut_off
 import turns
 
 
@@ -65,7 +64,12 @@ class Origin:
             order = turns.answer(path, body, self.script)
         elif order is None:
             order = plain_answer(path, body)
+<<<<<<< HEAD
         order = self.turn(order, path, body)
+=======
+        elif order.get("cut_off"):
+            order |= cut_off.answer(path, body)
+>>>>>>> b8345de (Show that an agent whose answer was cut off is lowered once, however often it asks again)
         order["is_head"] = method == "HEAD"
         if self.bills is None or "bill" not in order:
             return await self.answer(order, reader, writer)
