@@ -9,13 +9,16 @@ import math
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import agents
 import client
+import gated
 import processes
 import pytest
 import turns
@@ -40,6 +43,9 @@ OWN = {  # Google's change at a date that is announced; these do not, and no two
 DEAR = {
     model: {"input": "0.1", "output": "100", "cache_read": "0.01", "cache_write_5m": "0.1"} for model in SHIPPED | OWN
 }
+# Another call of it holds all the $20 of a task.
+GATED = OWN | {"gate-model": {"input": "0", "output": "1000"}}
+HELD_S = 5
 START = {"input": 1511, "cache_read": 307, "cache_write": 211, "output": 41}
 STEP = {"input": 17, "cache_read": 1009, "cache_write": 0, "output": 13}
 
@@ -204,6 +210,55 @@ def test_a_first_call_that_does_not_fit_costs_nothing_by_a_base_url(tmp_path, na
         assert not rig.charges()
         # Gemini CLI asks a small model first which one to take, and goes on without it.
         assert len(rig.refusals()) == (2 if name == "gemini" else 1)
+
+
+@contextlib.contextmanager
+def held(rig: Rig, task: str) -> Iterator[Path]:
+    """Let a call that holds all the $20 of a task run, until the file is there whose path is given."""
+    gate = rig.folder / "gate"
+    with ThreadPoolExecutor(1) as pool:
+        (running_call,) = gated.hold_all(pool, rig.proxy, [task], gate, tokens=20_000)
+        try:
+            yield gate
+        finally:
+            gate.touch()
+            assert running_call.result(30).status == 200
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_waits_through_a_held_call_and_goes_on(tmp_path, name):
+    with running(tmp_path, tool_turns=1, rates=GATED, more="daily_usd: 1000") as rig:
+        lockpin(rig, "task", "new", "the loop", "--budget", "20")
+        with held(rig, "the loop") as gate, ThreadPoolExecutor(1) as pool:
+            playing = pool.submit(play, rig, name, "connect", "--task", "the loop")
+            ready_us = gated.waiting(rig.proxy, 1) + HELD_S * 10**6
+            until(lambda: time.time() * 10**6 > ready_us)
+            assert rig.turns() == []
+            gate.touch()
+            run = playing.result()
+
+        assert (run.status, "finished after 1 tools" in run.output) == (0, True), run.output
+        assert rig.turns() == [0, 1]  # each once
+        assert not rig.refusals()
+        waited = [row["waited_ms"] for row in rig.proxy.rows("SELECT waited_ms FROM rows WHERE kind = 'hold'")]
+        assert max(filter(None, waited)) >= HELD_S * 1000
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_that_waited_in_vain_shows_our_words_once_and_sends_nothing_more(tmp_path, name):
+    more = f"daily_usd: 1000\nqueue: {{wait: {HELD_S}s}}"
+    with running(tmp_path, tool_turns=1, rates=GATED, more=more) as rig:
+        lockpin(rig, "task", "new", "the loop", "--budget", "20")
+        with held(rig, "the loop"):
+            run = play(rig, name, "connect", "--task", "the loop")
+
+            assert run.status == 1
+            assert "would exceed its $20.00 budget: spent $0.00, in flight $20.00" in run.output, run.output
+            assert rig.turns() == []
+        # Gemini CLI asks a small model first which one to take, and goes on without it.
+        refusals = rig.refusals()
+        assert len(refusals) == (2 if name == "gemini" else 1)
+        assert all(row["count"] == 1 and row["waited_ms"] >= HELD_S * 1000 for row in refusals)
 
 
 def test_codex_is_told_to_come_by_http_and_does_so_at_once(tmp_path):

@@ -24,7 +24,10 @@ ENDS_S = (1, 60, 43_200)  # of windows, seconds from now
 
 @dataclass(frozen=True)
 class Limit:
-    """One account of one budget, as integers; None: no such limit. A raise holds for the current window."""
+    """One account of one budget, as integers; None: no such limit. A raise holds for the current window.
+
+    What is reserved must stay free for others: to this call it is held, and will not come free.
+    """
 
     name: str
     is_enforced: bool
@@ -37,6 +40,8 @@ class Limit:
     tokens: int | None
     tokens_spent: int
     tokens_held: int
+    usd_reserved: int
+    tokens_reserved: int
 
     def standing(self):
         end = None if self.ends_s is None else NOW + timedelta(seconds=self.ends_s)
@@ -49,7 +54,7 @@ class Limit:
         span = LIFETIME if end is None else WindowSpan(start, end)
         return Standing(
             self.name, budget, "box", span, Money(self.usd_spent), Money(self.usd_held), self.tokens_spent,
-            self.tokens_held, limit, self.tokens,
+            self.tokens_held, limit, self.tokens, Money(self.usd_reserved), self.tokens_reserved,
         )  # fmt: skip
 
 
@@ -65,6 +70,7 @@ def limits(draw, name):
         None if kind == "tokens" else draw(st.integers(1, 8)) * STEP, draw(st.sampled_from((0, 0, 2))) * STEP,
         draw(few) * STEP, draw(few) * STEP,
         None if kind == "usd" else draw(st.integers(1, 8)) * 100, draw(few) * 100, draw(few) * 100,
+        draw(st.sampled_from((0, 0, 1))) * STEP, draw(st.sampled_from((0, 0, 1))) * 100,
     )  # fmt: skip
 
 
@@ -80,12 +86,15 @@ class Judge:
         self.mix, self.usd, self.tokens = mix, usd, tokens
 
     def units(self, limit):
-        """List (limit, of that a raise, spent, held, needed) of dollars and of tokens, where set."""
+        """List (limit, of that a raise, spent, reserved, held, needed) of dollars and of tokens, where set."""
         found = {}
         if limit.usd is not None:
-            found["usd"] = limit.usd + limit.usd_raise, limit.usd_raise, limit.usd_spent, limit.usd_held, self.usd
+            most = limit.usd + limit.usd_raise
+            found["usd"] = most, limit.usd_raise, limit.usd_spent, limit.usd_reserved, limit.usd_held, self.usd
         if limit.tokens is not None:
-            found["tokens"] = limit.tokens, 0, limit.tokens_spent, limit.tokens_held, self.tokens
+            found["tokens"] = (
+                limit.tokens, 0, limit.tokens_spent, limit.tokens_reserved, limit.tokens_held, self.tokens,
+            )  # fmt: skip
         return found
 
     def violated(self, limit):
@@ -94,14 +103,14 @@ class Judge:
             return []
         return [
             unit
-            for unit, (most, _, spent, held, needed) in self.units(limit).items()
-            if needed and spent + held + needed > most
+            for unit, (most, _, spent, reserved, held, needed) in self.units(limit).items()
+            if needed and spent + reserved + held + needed > most
         ]
 
     def is_transient(self, limit):
         """ "for every violated limit spent + needed ≤ limit" """
         found = [self.units(limit)[unit] for unit in self.violated(limit)]
-        return all(spent + needed <= most for most, _, spent, _, needed in found)
+        return all(spent + reserved + needed <= most for most, _, spent, reserved, _, needed in found)
 
     def short(self):
         return [limit for limit in self.mix if self.violated(limit)]
@@ -114,10 +123,7 @@ class Judge:
             short = [unit in self.violated(limit) for limit in (one, other)]
             if short[0] != short[1]:
                 return short[0]
-            left = [
-                most - spent - held
-                for most, _, spent, held, _ in (self.units(x).get(unit, (0,) * 5) for x in (one, other))
-            ]
+            left = [most - sum(gone) for most, _, *gone, _ in (self.units(x).get(unit, (0,) * 6) for x in (one, other))]
             if all(short) and left[0] != left[1]:
                 return left[0] < left[1]
         return True
@@ -130,7 +136,10 @@ class Judge:
         if any(limit.ends_s is None for limit in final):
             return None
         for limit in final:
-            if any(needed > most - raised for most, raised, _, _, needed in self.units(limit).values()):
+            whole = [
+                (most - raised, reserved, needed) for most, raised, _, reserved, _, needed in self.units(limit).values()
+            ]
+            if any(needed and reserved + needed > most for most, reserved, needed in whole):
                 return None  # larger than the whole limit
         return max(limit.ends_s for limit in final)
 
@@ -174,15 +183,15 @@ def assert_figures(told, judge, limit):
         if unit not in judge.units(limit):
             assert set(figures.values()) == {None}
             continue
-        most, _, spent, held, needed = judge.units(limit)[unit]
-        exact = {"budget": most, "limit": most, "spent": spent, "in_flight": held, "needed": needed}
-        exact["remaining"] = max(0, most - spent - held)
+        most, _, spent, reserved, held, needed = judge.units(limit)[unit]
+        exact = {"budget": most, "limit": most, "spent": spent, "in_flight": held + reserved, "needed": needed}
+        exact["remaining"] = max(0, most - spent - held - reserved)
         assert figures == {name: Decimal(amount) / scale for name, amount in exact.items()}
 
 
 def assert_words(message, judge, limit):
     """The text names a unit in which the call does not fit: one that waiting does not help, where there is one."""
     units, violated = judge.units(limit), judge.violated(limit)
-    final = [unit for unit in violated if units[unit][2] + units[unit][4] > units[unit][0]]
+    final = [unit for unit in violated if sum((units[unit][2], units[unit][3], units[unit][5])) > units[unit][0]]
     named = "tokens" if " token limit: " in message else "usd"
     assert named in (final or violated)

@@ -14,6 +14,7 @@ from typing import Any
 
 import anthropic
 import client
+import gated
 import openai
 import processes
 import pytest
@@ -24,12 +25,6 @@ from processes import until
 
 OPENED = {"openai": sdks.openai_client, "anthropic": sdks.anthropic_client, "gemini": sdks.gemini_client}
 RAISED = (openai.APIStatusError, anthropic.APIStatusError, errors.ClientError)
-MORE = """  gate-model: {{input_per_mtok: 0, output_per_mtok: 100, max_output_tokens: 1000, context_tokens: 100000}}
-task: {{budget_usd: 0.1}}
-queue: {{wait: {wait}}}
-"""
-# What the call that holds all of it costs in the end: a hundredth of a cent.
-CHEAP = '{"object": "chat.completion", "model": "gate-model", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}'
 HELD_S = 5
 CALLS = [(name, way) for name in EXCHANGES for way in sdks.WAYS]
 
@@ -43,16 +38,9 @@ class Rig:
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2 * len(CALLS)))
 
     def hold_all(self) -> list[Future]:
-        """Let a call of ten cents run for each task, until there is a file."""
-        body = {"model": "gate-model", "max_tokens": 1000, "messages": [{"role": "user", "content": "hi"}]}
-        order = sdks.order(head_gate=str(self.gate), body=CHEAP)["x-origin"]
-
-        def hold(task: str) -> client.Answer:
-            told = {"x_lockpin_task": task, "x_origin": order}
-            return client.call(self.proxy, "/openai/v1/chat/completions", body, patience_s=90, **told)
-
-        calls = [self.pool.submit(hold, task_of(*call)) for call in CALLS]
-        until(lambda: paid(self) == len(self.proxy.rows("SELECT 1 FROM open_holds")) == len(CALLS))
+        """Let a call hold the ten cents of each task, until there is a file."""
+        calls = gated.hold_all(self.pool, self.proxy, [task_of(*call) for call in CALLS], self.gate)
+        until(lambda: paid(self) == len(CALLS))
         return calls
 
     def ask(self, name: str, way: str) -> str:
@@ -85,7 +73,7 @@ def with_headers(exchange: Exchange, headers: dict[str, str]) -> dict:
 def running(folder: Path, kind: str, wait: str) -> Iterator[Rig]:
     """Start an origin and a proxy, and open every SDK on its two ways, with the retries that it makes by itself."""
     with processes.origin(folder) as origin, contextlib.ExitStack() as opened:
-        config = CONFIG.format(origin=origin.url) + MORE.format(wait=wait)
+        config = CONFIG.format(origin=origin.url) + gated.CONFIG.format(wait=wait)
         proxy = opened.enter_context(processes.proxy(folder, config, kind=kind))
         clients = {}
         for sdk, open_client in OPENED.items():
@@ -103,10 +91,7 @@ def test_every_sdk_waits_through_a_held_call_and_gets_its_answer(kind, tmp_path)
     with running(tmp_path, kind, "60s") as rig:
         holders = rig.hold_all()
         asked = rig.asks()
-        waiting = until(
-            lambda: len(found := rig.proxy.rows("SELECT DISTINCT call, since FROM waiting")) == len(CALLS) and found
-        )
-        ready_us = max(row["since"] for row in waiting) + HELD_S * 10**6
+        ready_us = gated.waiting(rig.proxy, len(CALLS)) + HELD_S * 10**6
         until(lambda: time.time() * 10**6 > ready_us)
         assert not [call for call, answer in asked.items() if answer.done()]
 
