@@ -2,9 +2,12 @@
 
 The log (one JSON object a line: method, path, headers, body, what the ledger held at that instant) is the only
 witness of what got past the gate. `x-origin` is JSON: {"file", "status", "type", "encoding", "chunk", "pace_s",
-        elif order.get("cut_off"):
-            order |= cut_off.answer(path, body)
-        order = self.turn(order, path, body)
+"gate", "head_gate", "body_gate", "lockstep", "cut_after", "close", "body", "base64", "repeat", "cut_off"}; without it
+the origin answers like a provider, reporting the request's whole output limit as used; with `cut_off` it says besides
+that it stopped there. `head_gate`, `body_gate` and `gate` are files that the client makes before the origin sends the
+head, the first chunk, or the second; `lockstep` is one that grows by a byte for each chunk that the client has;
+`wait_s` is how long the head is kept back. An order may be {"turns", "key"}: a list of such, of which each request with
+that key gets the next; one that is {"plain": true} is answered like a provider.
 
 With `--bills` it is also the witness of what a provider would bill: an order's `bill` says {"input", "output" (of the
 whole reply), "skip" (chunks before the first that has output), "each" (tokens of output a chunk), …}. A line is written
@@ -64,12 +67,9 @@ class Origin:
             order = turns.answer(path, body, self.script)
         elif order is None:
             order = plain_answer(path, body)
-<<<<<<< HEAD
-        order = self.turn(order, path, body)
-=======
         elif order.get("cut_off"):
             order |= cut_off.answer(path, body)
->>>>>>> b8345de (Show that an agent whose answer was cut off is lowered once, however often it asks again)
+        order = self.turn(order, path, body)
         order["is_head"] = method == "HEAD"
         if self.bills is None or "bill" not in order:
             return await self.answer(order, reader, writer)
