@@ -18,12 +18,14 @@ from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, s
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.pauses import not_stopped
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import dollars, said, table
 from lockpin_core.windows import Window, kind_text, named, period_text, shown
 
-app = new_app("Make, list and close tasks.\n\nExample: lockpin task new fix-login --budget 5")
+app = new_app("Make, list, close and resume tasks.\n\nExample: lockpin task new fix-login --budget 5")
 
 _COLUMNS = (
     *(Column("TASK"), Column("WINDOW", spare=2), Column("SPENT", right=True), Column("HELD", right=True)),
@@ -133,6 +135,22 @@ def close(context: typer.Context, name: NameArgument, config: ConfigOption = Non
     if closed.user is None and loaded.mode == "team":
         way = f"`lockpin task new {shlex.quote(name)} --budget USD --user ID` makes it somebody's"
         say(f"warning: it is nobody's, so in team mode no call is refused by that; {way}")
+
+
+@app.command()
+def resume(
+    context: typer.Context, name: NameArgument, config: ConfigOption = None, ledger: LedgerOption = None
+) -> None:
+    """Let the calls of a task go on that were stopped because it went round in a circle.
+
+    Example: lockpin task resume fix-login
+    """
+    name = task_name(name, "NAME")
+    loaded = load_config(context, config)
+    if not is_there(loaded.ledger):
+        raise CommandError(not_stopped(name))
+    open_admin(loaded).task_resume(name, who=whoami())
+    print(plain(f'task "{name}" goes on'))
 
 
 def _tasks(config: Config) -> Sequence[TaskInfo]:

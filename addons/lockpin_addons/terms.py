@@ -13,6 +13,7 @@ from lockpin_addons.counter import ProviderCounter
 from lockpin_core.clock import utc_now
 from lockpin_core.config import Config
 from lockpin_core.engine_attempts import AttemptsEngine
+from lockpin_core.ledger.pauses import rule_of
 from lockpin_core.ledger.protocol import Ledger, Rules
 from lockpin_core.prices import PriceTable
 
@@ -92,6 +93,6 @@ class InForce:
 def make_terms(config: Config, prices: PriceTable, ledger: Ledger) -> Terms:
     """Draw the consequences of a configuration."""
     counter = ProviderCounter(config.upstreams)
-    rules = Rules(config.all_budgets(), config.task_default())
+    rules = Rules(config.all_budgets(), config.task_default(), rule_of(config.near_cap.breaker))
     engine = AttemptsEngine(config, prices, ledger, rules=rules, clock=utc_now, counter=counter)
     return Terms(config, prices, rules, engine)

@@ -19,6 +19,7 @@ from lockpin_core.ledger import keybook, questionbook
 from lockpin_core.ledger.accounts import Seat, TaskTerms, own_budget, seat_of
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.definitions import COMMAND, CONFIG, Stored, loosens
+from lockpin_core.ledger.pauses import NO_BREAKER, BreakerRule, Subject, nobody_pauses, not_stopped
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Corrected, Rules, StoredBudget, TaskInfo
 from lockpin_core.ledger.questions import CONTINUE, STOP, Question
@@ -87,6 +88,37 @@ class SqliteAdmin:
         with self._view() as (books, connection):
             names = connection.execute("SELECT name FROM tasks ORDER BY name").fetchall()
             return [_info(books, name) for (name,) in names]
+
+    def task_resume(self, name: str, *, who: str) -> None:
+        """See Admin."""
+        name = canonical_task(name)
+        with self._transaction() as books:
+            if not books.resume_task(name, who=who):
+                raise CommandError(not_stopped(name))
+
+    def breaker_set(self, rule: BreakerRule, *, who: str) -> BreakerRule | None:
+        """See Admin."""
+        refuse_too_much(rule.usd, rule.usd)
+        with self._transaction() as books:
+            before = books.pauses.rule
+            books.pauses.define(rule, COMMAND, {"who": who})
+            return before
+
+    def breaker_clear(self, *, who: str) -> BreakerRule | None:
+        """See Admin."""
+        with self._transaction() as books:
+            if books.pauses.rule_by(COMMAND) is None:
+                raise CommandError(NO_BREAKER)
+            books.pauses.define(None, COMMAND, {"who": who})
+            return books.pauses.rule
+
+    def breaker_reset(self, scope: str | None = None, subject: str | None = None, *, who: str) -> list[Subject]:
+        """See Admin."""
+        with self._transaction() as books:
+            found = books.pauses.reset(scope, subject, who=who)
+            if not found:
+                raise CommandError(nobody_pauses(scope, subject))
+            return found
 
     def budgets(self) -> list[StoredBudget]:
         """See Admin."""

@@ -27,8 +27,8 @@ from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.keybook import limit_of
 from lockpin_core.ledger.marks import Marks, MemoryMarks
-from lockpin_core.ledger.memory_books import MemoryBooks
 from lockpin_core.ledger.memory_keys import MemoryKeys
+from lockpin_core.ledger.memory_pause_admin import MemoryPauseAdmin
 from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Row, belongs
 from lockpin_core.ledger.memory_waiting import done
 from lockpin_core.ledger.pauses import Paused
@@ -53,7 +53,7 @@ from lockpin_core.ledger.questions import ANSWERED, ASKED, CONTINUE, STOP, Askin
 from lockpin_core.money import Money
 
 
-class MemoryLedger(MemoryBooks):
+class MemoryLedger(MemoryPauseAdmin):
     """A Ledger and an Admin whose futures are done when they are given."""
 
     def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:

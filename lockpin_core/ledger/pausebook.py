@@ -6,13 +6,17 @@ stand in `meta`; each change is an event's row.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
 from lockpin_core.call import Payers
-from lockpin_core.errors import CommandError
+from lockpin_core.clock import micros
+from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.backlog import Backlog
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -28,6 +32,7 @@ from lockpin_core.ledger.pauses import (
     TASK,
     TRIPPED,
     BreakerRule,
+    BreakerState,
     Pause,
     Paused,
     Recent,
@@ -41,6 +46,7 @@ from lockpin_core.ledger.pauses import (
     subjects_of,
     told_of,
 )
+from lockpin_core.ledger.place import connect
 
 _REMEMBERED = 256  # subjects whose last charges are kept in memory
 
@@ -261,17 +267,25 @@ class PauseBook:
         return None if there == rule else f"breaker: {rule_words(there)} there and {rule_words(rule)} here"
 
 
-def set_rule(book: PauseBook, rule: BreakerRule, *, who: str) -> None:
-    """Put a command's rule in force, before that of any configuration."""
-    book.define(rule, COMMAND, {"who": who})
+def breaker_state(path: Path, now: datetime) -> BreakerState:
+    """Read what a ledger says of its breaker, and whose calls pause at an instant, or at the last row's.
+
+    Raises LedgerError where there is none, LedgerUnavailable where it cannot be read.
+    """
+    with contextlib.closing(connect(path, read_only=True)) as connection:
+        try:
+            connection.execute("BEGIN")
+            book = PauseBook(connection, Backlog(connection), _no_event)
+            (last,) = connection.execute("SELECT coalesce(max(at), 0) FROM rows").fetchone()
+            book.at = max(micros(now), last)
+            book.read_anew()
+            return BreakerState(book.rule_by(COMMAND), book.rule_by(CONFIG), tuple(book.all()))
+        except sqlite3.Error as error:
+            raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
 
 
-def clear_rule(book: PauseBook, *, who: str) -> BreakerRule | None:
-    """Take a command's rule out of force; give what is in force then. Raises CommandError where there is none."""
-    if book.rule_by(COMMAND) is None:
-        raise CommandError("no breaker was set by command; `lockpin breaker status` says what is in force")
-    book.define(None, COMMAND, {"who": who})
-    return book.rule
+def _no_event(code: str, data: Mapping[str, object], task: str | None) -> None:
+    raise AssertionError("a reader writes nothing")
 
 
 def _text(value: object) -> str | None:

@@ -26,6 +26,7 @@ STOPPED, RESUMED = "task_stopped", "task_resumed"
 SCOPES_BY = {"task": (TASK,), "key": (KEY,), "both": (TASK, KEY)}  # of `breaker.by`
 KEPT_US = 24 * 3600 * 10**6  # the longest window: a breaker's pause that ended so long ago means nothing any more
 _US = timedelta(microseconds=1)
+NO_BREAKER = "no breaker was set by command; `lockpin breaker status` says what is in force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,20 @@ class Paused:
     usd: Money | None = None  # that this was above
     window: timedelta | None = None
     user: str | None = None  # whose calls of the task; None: of those who call without a user
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """The breaker's rules as the ledger has them, and everybody whose calls pause."""
+
+    by_command: BreakerRule | None
+    by_config: BreakerRule | None
+    pauses: tuple[Paused, ...]
+
+    @property
+    def rule(self) -> BreakerRule | None:
+        """Give the one in force: a command's before a configuration's."""
+        return self.by_command or self.by_config
 
 
 class Subject(NamedTuple):
@@ -159,6 +174,17 @@ def subjects_named(task: str, user: str | None, key: str | None, scopes: tuple[s
     """Do the same where their names stand apart."""
     named = (Subject(TASK, task, user or ""), Subject(KEY, key or ""))
     return tuple(subject for subject in named if subject.name and subject.scope in scopes)
+
+
+def not_stopped(task: str) -> str:
+    """Say that nothing is there to be resumed."""
+    return f'the calls of task "{task}" were not stopped; `lockpin breaker status` lists whose pause'
+
+
+def nobody_pauses(scope: str | None, subject: str | None) -> str:
+    """Say that nothing is there to be reset."""
+    who = "nobody's calls" if scope is None else f'the calls of {scope} "{subject}" do not'
+    return f"{who} pause because of the breaker; `lockpin breaker status` lists whose do"
 
 
 def rule_words(rule: BreakerRule | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Void
 from lockpin_core.keys import KeyFacts, KeyRecord
-from lockpin_core.ledger.pauses import BreakerRule, Paused
+from lockpin_core.ledger.pauses import BreakerRule, Paused, Subject
 from lockpin_core.ledger.questions import Asking, Question
 from lockpin_core.money import Money
 
@@ -349,6 +349,18 @@ class Admin(Protocol):
 
     def task_close(self, name: str, *, who: str) -> TaskInfo: ...
     def tasks(self) -> Sequence[TaskInfo]: ...
+    def task_resume(self, name: str, *, who: str) -> None:
+        """Let the calls of a stopped task go on, everybody's."""
+
+    def breaker_set(self, rule: BreakerRule, *, who: str) -> BreakerRule | None:
+        """Put a breaker in force before that of any configuration, until it is cleared; give what was in force."""
+
+    def breaker_clear(self, *, who: str) -> BreakerRule | None:
+        """Take a command's breaker out of force; give what is in force then."""
+
+    def breaker_reset(self, scope: str | None = None, subject: str | None = None, *, who: str) -> Sequence[Subject]:
+        """End the pauses that a breaker has made, of one subject or of everybody; give whose."""
+
     def budgets(self) -> Sequence[StoredBudget]:
         """List the budgets in force by name, the tasks' own among them."""
 

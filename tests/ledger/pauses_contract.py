@@ -1,9 +1,13 @@
 """What every ledger must do of a breaker, of stopped tasks, and of a call that must leave room for others."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from lockpin_core.call import Void
-from lockpin_core.ledger.pauses import BREAKER, KEY, TASK, BreakerRule
+from lockpin_core.errors import CommandError
+from lockpin_core.ledger.pauses import BREAKER, KEY, LOOP, TASK, BreakerRule, Subject
 from lockpin_core.ledger.protocol import Closed, Held, Paused, Rules, Wait
 from tests.ledger import desk as d
 from tests.ledger.contract import hold, settle
@@ -265,3 +269,105 @@ class PausesContract:
     def test_without_a_breaker_nobody_pauses(self, desk):
         assert spend(desk, "c1", "500", breaking(None)) == []
         assert isinstance(hold(desk, "c2", "1", breaking(None)), Held)
+
+    def test_a_reset_lets_calls_go_on_and_counts_anew(self, desk):
+        spend(desk, "c1", "1.1")
+
+        assert desk.admin.breaker_reset(TASK, "t", who="ada") == [Subject(TASK, "t")]
+
+        assert spend(desk, "c2", "1") == []
+        assert spend(desk, "c3", "0.01") == [(*T, "1.01")]
+
+    def test_a_reset_without_a_name_is_for_everybody_that_pauses(self, desk):
+        spend(desk, "c1", "1.1")
+        spend(desk, "c2", "1.1", task="b", user="ann", key="k1")
+        spend(desk, "c3", "0.1", task="c")
+
+        assert desk.admin.breaker_reset(who="ada") == [Subject(TASK, "b", "ann"), Subject(TASK, "t")]
+
+        assert paused(desk) is None is paused(desk, task="b", user="ann", key="k1")
+
+    def test_who_does_not_pause_cannot_be_reset(self, desk):
+        spend(desk, "c1", "1.1")
+        for named in ((TASK, "b"), (KEY, "t")):
+            with pytest.raises(CommandError, match="do not pause because of the breaker"):
+                desk.admin.breaker_reset(*named, who="ada")
+        desk.clock.pass_by(minutes=5)
+        with pytest.raises(CommandError, match="nobody's calls pause"):
+            desk.admin.breaker_reset(who="ada")
+
+    def test_a_commands_breaker_wins_until_it_is_cleared(self, desk):
+        hold(desk, "c0", "0", FAST)
+        wide = replace(BY_TASK, usd=money("2"))
+
+        assert desk.admin.breaker_set(wide, who="ada") == BY_TASK
+        assert spend(desk, "c1", "1.5") == []
+        assert spend(desk, "c2", "0.6", breaking(BY_BOTH)) == [(*T, "2.1")]
+        assert desk.admin.breaker_clear(who="ada") == BY_BOTH
+        assert spend(desk, "c3", "1.5", breaking(BY_BOTH), task="b") == [(TASK, "b", None, "1.5")]
+
+        with pytest.raises(CommandError, match="no breaker was set by command"):
+            desk.admin.breaker_clear(who="ada")
+
+    def test_a_breaker_by_command_needs_none_of_the_configuration(self, desk):
+        assert desk.admin.breaker_set(BY_TASK, who="ada") is None
+
+        assert spend(desk, "c1", "1.5", breaking(None)) == [(*T, "1.5")]
+
+        assert desk.admin.breaker_clear(who="ada") is None
+        assert spend(desk, "c2", "1.5", breaking(None), task="b") == []
+
+    def test_a_change_of_the_rule_judges_what_was_charged_before_it(self, desk):
+        spend(desk, "c1", "0.9")
+        desk.clock.now += 90 * SECOND
+        desk.admin.breaker_set(replace(BY_TASK, window=120 * SECOND), who="ada")
+
+        assert spend(desk, "c2", "0.2") == [(*T, "1.1")]
+
+    def test_too_much_is_no_breaker(self, desk):
+        with pytest.raises(CommandError, match="is too much"):
+            desk.admin.breaker_set(replace(BY_TASK, usd=money("2000000000")), who="ada")
+
+    def test_a_stopped_task_pauses_until_somebody_lets_it_go_on(self, desk):
+        payers = call("x", "0").payers
+        assert desk.ledger.stop_task(payers, who="loop", data={"repeats": 20}).result(WAIT_S)
+        assert not desk.ledger.stop_task(payers, who="loop", data={}).result(WAIT_S)
+        desk.clock.pass_by(days=40)
+
+        assert hold(desk, "c1", "0.1", FAST) == Paused(desk.clock.now, LOOP, TASK, "t", None)
+        assert isinstance(hold(desk, "c2", "0.1", FAST, user="ann"), Held)
+        desk.admin.task_resume("t", who="ada")
+
+        assert isinstance(hold(desk, "c1", "0.1", FAST), Held)
+        with pytest.raises(CommandError, match='the calls of task "t" were not stopped'):
+            desk.admin.task_resume("t", who="ada")
+
+    def test_a_stopped_task_whose_breaker_has_tripped_too_is_told_of_that_first(self, desk):
+        spend(desk, "c1", "1.1")
+        desk.ledger.stop_task(call("x", "0").payers, who="loop", data={}).result(WAIT_S)
+        assert paused(desk)[0] == BREAKER
+
+        desk.clock.pass_by(minutes=5)
+
+        assert paused(desk) == (LOOP, TASK, "t", None)
+        with pytest.raises(CommandError):
+            desk.admin.breaker_reset(who="ada")
+
+    def test_a_task_is_resumed_for_everybody(self, desk):
+        for user in (None, "ann"):
+            desk.ledger.stop_task(call("x", "0", user=user).payers, who="loop", data={}).result(WAIT_S)
+
+        desk.admin.task_resume("t", who="ada")
+
+        assert paused(desk) is None is paused(desk, user="ann")
+
+    def test_who_waits_is_let_know_that_the_task_was_stopped(self, desk):
+        tight = Rules((machine("1"),), OWN)
+        hold(desk, "c1", "1", tight)
+        waiting = desk.ledger.hold(call("c2", "1"), tight, None, Wait(timedelta(seconds=30)))
+        desk.look_after()
+
+        desk.ledger.stop_task(call("x", "0").payers, who="loop", data={}).result(WAIT_S)
+        desk.look_after()
+
+        assert waiting.result(WAIT_S).kind == LOOP
