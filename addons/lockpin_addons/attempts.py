@@ -143,13 +143,14 @@ class Attempts:
         there = await self._fallbacks.find(name, trip, admitted)
         if isinstance(there, Skipped):
             return self._skip(flow, trip, name, there)
-        failed, was_sent = admitted.held.call.id, flow.metadata.pop(guard.SENT, None)
-        trip.call_id = there.incoming.id
+        # The id comes first, and goes last: while it is another one, any fault has the failed attempt charged.
+        failed, trip.call_id = admitted.held.call.id, there.incoming.id
+        was_sent = flow.metadata.pop(guard.SENT, None)
         found = await trip.terms.engine.instead(admitted, cost, there.incoming, tries.next_attempt(failed))
         if isinstance(found, Skipped):
-            trip.call_id = failed
             if was_sent:
                 flow.metadata[guard.SENT] = True
+            trip.call_id = failed
             return self._skip(flow, trip, name, found)
         trip.begin_again(found)
         turn_to(flow, trip, there, found)

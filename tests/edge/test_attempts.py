@@ -1,12 +1,17 @@
 """Calls that fail are sent again, through real processes: the origin's log says how often, the ledger at what price."""
 
 import contextlib
+import json
 import math
+import sqlite3
 
 import pytest
 import tries
 from streams import IN_NANO, OUT_NANO
 from tries import CUT, DROP, EMPTY, PLAIN, busy
+
+from lockpin_core.ledger import listing
+from lockpin_core.readers.calls import receipt_of, summary
 
 TASK_NANO = 10_000_000  # each task's own budget: about 2,000 tokens of output
 CONFIG = "task: {budget_usd: 0.01}\nfit: {output: false}\n"
@@ -97,3 +102,17 @@ def check_books(rig, task):
     (rows,) = rig.proxy.rows("SELECT coalesce(sum(usd), 0) AS usd FROM rows WHERE kind = 'charge' AND task = ?", task)
     assert (account["held_nano"], account["spent_nano"]) == (0, rows["usd"])
     assert account["spent_nano"] <= TASK_NANO
+
+
+def test_the_receipt_says_which_attempt_it_was(rigs):
+    found = tries.send(rigs[3], "chat", busy(503), busy(503), PLAIN, task=tries.new_task(), limit=500)
+
+    told = json.loads(found.answer.headers["x-lockpin-receipt"])
+    first, _, last = (hold["call"] for hold in found.holds)
+    assert (told["id"], told["attempt"], told["of"], told["first_call"]) == (last, 3, 3, first)
+    with contextlib.closing(sqlite3.connect(rigs[3].proxy.ledger)) as books:
+        books.row_factory = sqlite3.Row
+        row = listing.call(books, last)
+        assert receipt_of(row) == told
+        assert summary(row).endswith(", attempt 3 of 3")
+        assert "attempt" not in receipt_of(listing.call(books, first))

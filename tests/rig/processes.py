@@ -113,11 +113,12 @@ def free_port() -> int:
 @contextlib.contextmanager
 def origin(
     folder: Path, *, ledger: Path | None = None, cert: Path | None = None, bills: Path | None = None,
-    script: Path | None = None,
+    script: Path | None = None, program: str = "origin.py",
 ) -> Iterator[Origin]:  # fmt: skip
     log = folder / f"origin-{time.monotonic_ns()}.jsonl"
     log.touch()
-    command = [sys.executable, str(RIG / "origin.py"), "--log", str(log), "--data", str(DATA)]
+    command = [sys.executable, str(RIG / program), "--log", str(log)]
+    command += ["--data", str(DATA)] if program == "origin.py" else []
     command += ["--ledger", str(ledger)] if ledger else []
     command += ["--cert", str(cert)] if cert else []
     command += ["--bills", str(bills)] if bills else []
