@@ -174,10 +174,10 @@ class Seeker:
                 priced, call = counted, _call_of(counted, call)
                 answer = await self._ask(call)
         if isinstance(answer, Short):
-            if may_pass(answer, call) and search.short is not None and not may_pass(search.short, search.call):
-                search.priced, search.call = priced, call
-            else:
+            if not may_pass(answer, call) or search.short is None or may_pass(search.short, search.call):
                 search.light = (priced, call)
+                return None  # the heavier one is what waits, or is lowered
+            search.priced, search.call = priced, call
         return Found(priced, call, answer)
 
     async def _version(self, search: _Search, *, trim: int, cache_5m: bool) -> tuple[Priced, Call] | None:
@@ -299,7 +299,7 @@ class Seeker:
             trim = found.priced.trim
             self.conversations.keep_lighter(search.conversation, trim=trim, cache_5m=CACHE_5M in marks)
         if FIT in marks:
-            return replace(found, conversation=search.conversation)
+            return replace(found, conversation=search.conversation if answer.call.limit_set else None)
         if search.marks.cut and search.conversation is not None:
             self.conversations.note_cut(search.conversation, cut=False)
         return found
