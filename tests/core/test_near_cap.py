@@ -303,6 +303,19 @@ def test_where_nothing_helps_the_whole_call_is_refused():
     assert refused(ask(desk, working(6)))["needed_usd"] > 0.054
 
 
+def test_where_neither_is_enough_alone_the_call_is_trimmed_and_lowered():
+    """5,000 tokens of output are $0.025: with three results left out it needs $0.055, lowered to 256 tokens $0.056."""
+    desk = near_cap_desk(left_usd="0.04")
+
+    admitted = ask(desk, working(6, limit=5000))
+
+    assert admitted.held.call.degrade == ("trim", "fit")
+    told = sent(admitted)
+    assert 1500 < told["max_tokens"] < 2500
+    assert "aaaa" not in json.dumps(told)
+    assert desk.held() <= 40_000_000
+
+
 # Landing
 
 
