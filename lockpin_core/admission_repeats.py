@@ -21,7 +21,7 @@ from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.observers.loop import APART, LEAST_TURNS, REQUEST, Loop, Row, request_mark, row_of
 
-_KNOWN = 4096  # conversations, and requests, that are remembered
+_KNOWN = 4096  # conversations, requests and running calls that are remembered
 _AROUND = 1024  # bytes on either side of the first result of a tool, with its id: they tell conversations apart
 _SAMPLE, _SAMPLES = 256, 16  # bytes and places by which a large body is known at first
 _RUNS = timedelta(minutes=1)  # one sent so long ago is not side by side with another, whatever became of it
@@ -52,7 +52,7 @@ class Repeats:
         self._repeats, self._ledger, self._clock = repeats, ledger, clock
         self._read: OrderedDict[bytes, tuple[int, int]] = OrderedDict()  # results then, and those that it is read at
         self._same: OrderedDict[bytes, _Same] = OrderedDict()
-        self._running: dict[str, _Same] = {}
+        self._running: OrderedDict[str, _Same] = OrderedDict()
 
     async def loop(self, priced: Priced) -> Loop | None:
         """Say of what loop a call is the next."""
@@ -87,7 +87,7 @@ class Repeats:
             self.ended(call)
         is_beside = bool(same.running)
         same.running[incoming.id] = now
-        self._running[incoming.id] = same
+        _remember(self._running, incoming.id, same)
         if is_beside:
             return None
         if same.at is not None and now - same.at > APART:
@@ -140,7 +140,7 @@ def _sampled(body: bytes) -> bytes:
     return b"".join(body[at : at + _SAMPLE] for at in range(0, step * _SAMPLES, step))
 
 
-def _remember[V](known: OrderedDict[bytes, V], key: bytes, value: V) -> None:
+def _remember[K, V](known: OrderedDict[K, V], key: K, value: V) -> None:
     known[key] = value
     known.move_to_end(key)
     if len(known) > _KNOWN:

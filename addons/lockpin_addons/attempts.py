@@ -184,7 +184,7 @@ class Attempts:
         trip.tries.number += 1
         if trip.tries.made >= trip.terms.config.near_cap.retry.attempts and not trip.tries.others:
             flow.metadata.pop(again.ATTEMPTS, None)
-        trip.headers = held_headers(trip.admitted.held)
+        trip.headers = held_headers(trip.admitted.held, trip.admitted.loop)
         served = trip.tries.served or trip.admitted.instead
         if served is not None:
             trip.headers["X-Lockpin-Fallback"] = served_line(served)
