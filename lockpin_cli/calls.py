@@ -171,5 +171,6 @@ def _note(call: CallRow) -> str:
         "over hold" if call.over_hold else "",
         "" if call.priced else "no price",
         *(each.code for each in call.corrections),
+        f"drift: {', '.join(call.drift)}" if call.drift else "",
     ]
     return " ".join(dict.fromkeys(note for note in notes if note))

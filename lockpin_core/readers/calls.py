@@ -116,7 +116,8 @@ def summary(call: CallRow) -> str:
     """Say in one line what became of a call; "(est.)" marks an estimate."""
     what = f"{call.id} {stamp(call.at)} {call.provider}/{call.model} task {call.payers.task}"
     tried = f", attempt {call.attempt.number} of {call.attempt.of}" if call.attempt.number > 1 else ""
-    return f"{what}: {_ending(call)}{tried}"
+    changed = f", drift: {', '.join(call.drift)}" if call.drift else ""
+    return f"{what}: {_ending(call)}{tried}{changed}"
 
 
 def _ending(call: CallRow) -> str:

@@ -107,3 +107,12 @@ def test_shares_in_a_receipt_add_up_to_what_the_call_costs_by_now():
     told = [[share["charged_usd"] for share in receipt_of(row).get("shares", ())] for row in now]
 
     assert told == [["0.0014", "0.02"], ["0.0007", "0.01"], []]
+
+
+def test_a_call_that_departs_from_its_tasks_first_ones_says_in_what():
+    changed = replace(ROW, drift=("model", "cost"))
+
+    assert receipt_of(changed)["drift"] == ["model", "cost"]
+    assert summary(changed).endswith(", drift: model, cost")
+    assert "drift" not in receipt_of(ROW)
+    assert "drift" not in summary(ROW)

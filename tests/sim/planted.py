@@ -97,8 +97,8 @@ BUGS = (
     ),
     Bug(
         "tokens that are held are forgotten", "ledger/accounts.py",
-        "- balance.spent_tokens - balance.held_tokens\n\n\ndef is_spent_up",
-        "- balance.spent_tokens\n\n\ndef is_spent_up",
+        "- balance.spent_tokens - balance.held_tokens\n\n\ndef beside",
+        "- balance.spent_tokens\n\n\ndef beside",
     ),
     Bug(
         "lost answer taken for a failed commit", "ledger/writer.py",
