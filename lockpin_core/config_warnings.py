@@ -12,6 +12,7 @@ from lockpin_core.addresses import canonical_path
 from lockpin_core.call import Payers
 from lockpin_core.config import Config
 from lockpin_core.config_budget_warnings import budget_warnings
+from lockpin_core.config_instead_warnings import instead_warnings
 from lockpin_core.config_secrets import masked
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.providers import Providers
@@ -36,6 +37,7 @@ def warnings(
         *_sent_nowhere(config.upstreams, providers),
         *_of_nobody(config.provider_env, providers),
         *_put_in_nowhere(config),
+        *instead_warnings(config, table, providers, at=at),
     ]
     return [masked(line) for line in found]
 
@@ -61,8 +63,8 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
 
 
 def _put_in_nowhere(config: Config) -> Iterator[str]:
-    if config.provider_env and config.mode != "team":
-        yield "keys: real keys are put in with mode: team alone; in solo mode agents send their own"
+    if config.provider_env and config.mode != "team" and not config.near_cap.fallbacks:
+        yield "keys: real keys are put in with mode: team, and for fallbacks; else in solo mode agents send their own"
 
 
 def keys_not_at_hand(config: Config, environment: Mapping[str, str]) -> list[str]:

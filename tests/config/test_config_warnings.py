@@ -253,7 +253,11 @@ def test_budget_that_counts_what_daily_usd_does_is_named(warn):
 def test_real_keys_that_solo_mode_does_not_put_in_are_said(warn):
     keys = replace(PLAIN, provider_env={"acme": "ACME_KEY"})
 
-    assert warn(keys) == ["keys: real keys are put in with mode: team alone; in solo mode agents send their own"]
+    assert warn(keys) == [
+        "keys: real keys are put in with mode: team, and for fallbacks; else in solo mode agents send their own"
+    ]
+    fallbacks = replace(keys.near_cap, fallbacks={"acme/*": ("acme/acme-large-1",)})
+    assert warn(replace(keys, near_cap=fallbacks)) == []
     assert warn(replace(keys, mode="team")) == []
 
 
@@ -301,3 +305,32 @@ def test_people_that_no_key_stands_for_are_named(warn):
         PLAIN, daily_usd=None, mode="team", budgets=budgets, oidc=Issuer("https://id.example", "lockpin")
     )
     assert warn(by_token, ann, bob) == []  # tokens name whom they like
+
+
+@pytest.mark.parametrize(
+    ("key", "instead", "line"),
+    [
+        ("cheaper", {"acme/acme-large-1": ("acme/acme-large-1",)}, None),
+        ("fallbacks", {"acme/*": ("acme/acme-large-1",)}, None),
+        ("cheaper", {"acme/acme-large": ("acme/acme-large-1",)},
+         'cheaper: "acme/acme-large" has no price, so its calls are refused; did you mean acme-large-1?'),
+        ("fallbacks", {"acme/*": ("acme/x",)}, 'fallbacks: "acme/x" has no price, so its calls are refused'),
+        ("fallbacks", {"acmee/*": ("acme/acme-large-1",)}, 'fallbacks: no provider is called "acmee"; there are acme'),
+    ],
+)  # fmt: skip
+def test_models_that_cannot_serve_instead_are_said(warn, key, instead, line):
+    found = warn(replace(PLAIN, near_cap=replace(PLAIN.near_cap, **{key: instead})))
+
+    assert [one for one in found if line is None or one == line] == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize("key", ["cheaper", "fallbacks"])
+def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, key):
+    instead = {"acme/acme-large-1": ("other/big",)}
+
+    found = warn(replace(PLAIN, near_cap=replace(PLAIN.near_cap, **{key: instead})))
+
+    assert {
+        "cheaper": 'cheaper: "other/big" never serves for acme/acme-large-1: a cheaper model is one of the same provider',
+        "fallbacks": 'fallbacks: "other/big" needs a key of its own; name it in keys.provider_env, or in the keyring',
+    }[key] in found
