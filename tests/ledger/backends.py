@@ -10,6 +10,7 @@ from pathlib import Path
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.sqlite import SqliteLedger
 from lockpin_core.ledger.verify import verify
+from lockpin_core.ledger.watchers import Watcher
 from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, nonzero
 
 SHARED = Path("/dev/shm")  # a disk in memory, where there is one
@@ -55,6 +56,7 @@ class InMemory(MemoryDesk):
         super().__init__()
         self.ledgers = [MemoryLedger(clock=self.clock, ticks=lambda: 0.0)]
         self.ledger = self.admin = self.ledgers[0]
+        self.ledger.watchers = 1
 
     def look_after_all(self):
         self.ledger.look_after()
@@ -84,6 +86,7 @@ class OnSqlite(SqliteDesk):
         self.folder = tempfile.TemporaryDirectory(dir=SHARED if os.access(SHARED, os.W_OK) else None)
         super().__init__(Path(self.folder.name))
         self.ledgers = [self.ledger, *(self.open() for _ in range(self.processes - 1))]
+        Watcher(self.path, "eye", lambda: 0.0).__enter__()  # who is there for good
 
     def open(self):
         self.drives = getattr(self, "drives", {})
@@ -104,6 +107,7 @@ class OnSqlite(SqliteDesk):
         dead = self.ledgers[place]
         self.drives.pop(dead).is_over = True
         dead._writer._connection.close()
+        dead._lookup.close()
         os.close(dead._liveness._descriptor)
         dead._liveness._descriptor = None
         self.ledgers[place] = self.open()

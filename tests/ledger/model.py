@@ -66,6 +66,7 @@ class Model:
         self.rules, self.limits, self.tasks = {}, {}, {}
         self.calls, self.waiting = {}, []
         self.raises, self.forgotten = {}, {}  # by account
+        self.allowed = {}  # what was allowed to open calls: the account's key, and its raise
         self.answers = {}  # of those who have waited: "held", "lower", "short" or "closed"
 
     # Accounts.
@@ -96,7 +97,9 @@ class Model:
 
     def account(self, rule, subject):
         """Add up what an account has spent and holds now, and what its limit was raised by."""
-        key = self.key(rule, subject)
+        return self.account_at(rule, self.key(rule, subject))
+
+    def account_at(self, rule, key):
         found = Account(rule)
         for call, entry in self.calls.items():
             if not self.belongs(entry, rule, key):
@@ -196,6 +199,55 @@ class Model:
                     self.answers[one.call] = found
             self.waiting = stayed
 
+    # What a person allows, and the next attempt.
+
+    def allow(self, asked, needed, short_by, *, out_of_turn):
+        """Say whether a call gets what its task is short of, by a question that showed these amounts."""
+        if self.is_closed(asked) or asked.most[0] > needed:
+            return False
+        own = self.own(asked.task)
+        key = self.key(own, asked.task)
+        ahead = {} if out_of_turn else self.ahead(self.waiting)
+        ahead.pop(key, None)
+        short = self.short_on(asked, asked.most, ahead)
+        if any(account.rule.name != "task" for _, account in short):
+            return False
+        if not short:
+            return own.applies("", asked.model, asked.who)
+        ((_, account),) = short
+        more = asked.most[0] - account.limits()[0] + account.spent[0] + account.held[0]
+        if more > max(asked.most[0], short_by):
+            return False
+        part = [self.now, more]
+        self.raises.setdefault(key, []).append(part)
+        self.allowed[asked.call] = key, part
+        return True
+
+    def end_allowance(self, call):
+        """Take back what a call has not used of what it was allowed, or what its account has room for anyway."""
+        key, part = self.allowed.pop(call, (None, None))
+        own = self.own(key[1]) if key else None
+        if own is None or not any(part is each for each in self.raises.get(key, ())) or self.has_left(part[0], own):
+            return
+        entry = self.calls[call]
+        account = self.account_at(own, key)
+        is_in_force = (own.window, own.period, own.owner) == (key[2], key[3], key[5]) and own.usd is not None
+        left = account.limits()[0] - account.spent[0] - account.held[0] if is_in_force else part[1]
+        part[1] -= max(0, min(part[1], max(entry.held[0] - entry.cost[0], left)))
+
+    def swap(self, call, cost, asked, *, keep):
+        """Say what becomes of the next attempt of a call, and whether the one before has ended."""
+        entry, given = replace(self.calls[call]), self.allowed.get(call)
+        was = given and given[1][1]
+        self.resolve(call, cost)
+        found = "closed" if self.is_closed(asked) else self.try_it(asked, {}) or "short"
+        if found == "held" or not keep:
+            return found, True
+        self.calls[call] = entry
+        if given:
+            self.allowed[call], given[1][1] = given, was
+        return found, False
+
     # What becomes of holds.
 
     def open(self):
@@ -214,6 +266,7 @@ class Model:
         is_first = entry.cost is None
         if is_first:
             entry.cost = cost
+            self.end_allowance(call)
         return is_first
 
     def settle(self, call, cost):

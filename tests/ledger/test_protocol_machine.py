@@ -5,6 +5,7 @@ deep and takes minutes.
 """
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from lockpin_core.call import Charge, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
 from lockpin_core.ledger.protocol import Closed, Held, Link, Resolved, Short, Wait
+from lockpin_core.ledger.questions import APPROVAL, ONCE, REFUSE, Asking, Choice
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit
 from tests.ledger import desk as d
@@ -23,6 +25,8 @@ from tests.ledger.backends import InMemory, OnSqlite, OnSqliteTwice
 from tests.ledger.desk import WAIT_S, rules
 from tests.ledger.draws import (
     AMOUNTS,
+    ANN,
+    BOB,
     COMMANDED,
     CONFIGURED,
     COSTS,
@@ -41,9 +45,10 @@ from tests.ledger.draws import (
     told,
 )
 from tests.ledger.model import Asked, Model
-from tests.sim.model import Rule
+from tests.sim.model import NOBODY, Rule
 
 SECOND, MICROSECOND = 10**6, timedelta(microseconds=1)
+TERMS = st.tuples(st.none() | LIMITS, WINDOWS)  # of a task
 ANSWERS = {"held": Held, "lower": Held, "short": Short, "behind": Short, "closed": Closed}
 
 
@@ -57,6 +62,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.desk = self.backend()
         self.model = Model(micros(self.desk.clock.now))
         self.futures, self.count = {}, 0
+        self.used = set()  # questions whose answer has let a call go
 
     def draw_place(self, data):
         return data.draw(st.integers(0, self.desk.processes - 1), "place")
@@ -131,6 +137,96 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (quote.most.nano, quote.tokens) == (asked.most if wanted == "held" else asked.lower)
             assert (found.at, found.waited) == (instant(self.model.now), (self.model.now - asked.since) * MICROSECOND)
         return found
+
+    # What a person allows, and the next attempt.
+
+    @rule(data=st.data(), wish=WISHES, slack=st.integers(-1, 9), short_by=st.integers(0, 40), again=st.booleans())
+    def allow_once(self, data, wish, slack, short_by, again):
+        """Put a question, answer it, and ask for a hold by the answer; and once more, when it is used or was of no use."""
+        wish = self.wish_that_is_short(data, wish)
+        asked, question = self.put_question(data, wish, max(wish.most[0] + slack, 0), short_by)
+        self.hold_by(data, wish, asked, question, short_by)
+        theirs = [call for call in self.model.open() if self.model.calls[call].task == wish.task]
+        for call_id in data.draw(st.lists(st.sampled_from(theirs), unique=True), "ends") if theirs else ():
+            self.stands_as_the_model_says()
+            self.settle_one(data, call_id, data.draw(COSTS, "cost"))
+        if again:
+            self.stands_as_the_model_says()
+            asked = replace(asked, call=f"{asked.call}-again")
+            self.hold_by(data, wish, asked, question, short_by)
+
+    def wish_that_is_short(self, data, wish):
+        """Let a call be one that its task alone is short for."""
+        limited = [name for name, task in self.model.tasks.items() if task.usd is not None and not task.is_closed]
+        if not limited:
+            self.task_new(data, "a", st.tuples(st.integers(1, 12), WINDOWS))
+            limited = ["a"]
+        name = data.draw(st.sampled_from(sorted(limited)), "limited")
+        account = self.model.account(self.model.own(name), name)
+        left = account.limits()[0] - account.spent[0] - account.held[0]
+        who = {None: NOBODY, "ann": ANN, "bob": BOB}[self.model.tasks[name].user]
+        most = max(left, 0) + data.draw(st.integers(1, 12), "short by")
+        return replace(wish, task=name, model="small-1", who=who, most=(most, wish.most[1]))
+
+    def put_question(self, data, wish, needed, short_by):
+        self.count += 1
+        asked = Asked(f"c{self.count}", wish.task, wish.model, wish.most, None, 0, self.model.now, 0, wish.who)
+        choices = (Choice(ONCE, Money(needed)), Choice(REFUSE))
+        digest = self.count.to_bytes(32, "big")
+        question = self.ledger(data).ask(
+            Asking(
+                APPROVAL, sized(asked, wish.most), digest, Money(needed), Money(short_by), choices, timedelta(seconds=60)
+            )
+        ).result(WAIT_S)  # fmt: skip
+        assert self.ledger(data).question(question.id).result(WAIT_S) == question
+        return asked, self.desk.admin.answer(question.id, ONCE, who="ann")
+
+    def hold_by(self, data, wish, asked, question, short_by):
+        place = self.draw_place(data)
+        asked = replace(asked, place=place, sizes=[asked.most])
+        used = question.id in self.used
+        out_of_turn = wish.out_of_turn
+        if not used and self.model.allow(asked, question.needed.nano, short_by, out_of_turn=out_of_turn):
+            self.used.add(question.id)
+            wanted = self.model.hold(asked, waits=False, out_of_turn=True)
+            assert wanted == "held"
+        else:
+            wanted = self.model.hold(asked, waits=False, out_of_turn=out_of_turn)
+        answer = self.desk.ledgers[place].hold(
+            sized(asked, wish.most), self.rules, out_of_turn=out_of_turn, allowed=question.id
+        )  # fmt: skip
+        found = self.judge(answer, wanted, asked)
+        stood = self.model.standings(wish.task, wish.model, wish.who)
+        assert isinstance(found, Closed) or told(found.standings) == stood
+        assert (self.ledger(data).question(question.id).result(WAIT_S).used is not None) == (question.id in self.used)
+
+    @precondition(lambda self: self.model.open())
+    @rule(data=st.data(), wish=WISHES, cost=st.none() | COSTS, keep=st.booleans())
+    def next_attempt(self, data, wish, cost, keep):
+        self.count += 1
+        before = self.draw_call(data, self.model.open())
+        place, first_held = self.draw_place(data), self.model.calls[before].held
+        asked = Asked(f"c{self.count}", wish.task, wish.model, wish.most, None, place, self.model.now, 0, wish.who)
+        wanted, is_ended = self.model.swap(before, cost or (0, 0), asked, keep=keep)
+        usage = None if cost is None else Charge(Money(cost[0]), {Unit.INPUT: cost[1]}, cost[1], "m", "default")
+
+        answer = self.desk.ledgers[place].replace(
+            before, usage or Void("failed"), sized(asked, wish.most), self.rules, keep=keep
+        )
+        resolved, found = answer.result(WAIT_S)
+
+        assert (resolved is not None) == is_ended
+        if resolved is not None:
+            assert (resolved.first, resolved.charge, resolved.held.nano) == (True, usage, first_held[0])
+        assert isinstance(found, ANSWERS[wanted]), (asked, wanted, found)
+        stood = self.model.standings(wish.task, wish.model, wish.who)
+        assert isinstance(found, Closed) or told(found.standings) == stood
+        if wanted == "held" and data.draw(st.booleans(), "again"):
+            again = self.desk.ledgers[place].replace(
+                before, usage or Void("failed"), sized(asked, wish.most), self.rules, keep=keep
+            )
+            first, second = again.result(WAIT_S)
+            assert (first.first, type(second)) == (False, Held)
 
     @precondition(lambda self: self.model.open())
     @rule(data=st.data(), what=st.sampled_from(("hold_again", "ask_after", "resolve_what_was_never_held")))
@@ -307,8 +403,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.desk.admin.budget_rm(name, who="ann")
         del self.model.rules[name]
 
-    def task_new(self, data, task):
-        usd, (kind, period) = data.draw(st.tuples(st.none() | LIMITS, WINDOWS), "terms")
+    def task_new(self, data, task, terms=TERMS):
+        usd, (kind, period) = data.draw(terms, "terms")
         words = f"rolling:{period // 1000}" if period else kind
         limit = None if usd is None else Money(usd)
         user = data.draw(OWNERS, "owner")
