@@ -50,8 +50,8 @@ def machine(dollars, *, name="daily", window=DAY, enforce=True, **more):
     return Budget(name, "machine", window, limit, enforce=enforce, **more)
 
 
-def rules(*budgets, own=OWN):
-    return Rules(tuple(budgets), own)
+def rules(*budgets, own=OWN, breaker=None):
+    return Rules(tuple(budgets), own, breaker)
 
 
 def call(call_id, dollars, *, tokens=100, task="t", host="m", model="gpt-5.5", provider="openai", **payers):

@@ -12,10 +12,12 @@ from lockpin_core.budgets import Budget
 from lockpin_core.errors import LedgerError
 from lockpin_core.keys import digest_of, facts_of
 from lockpin_core.ledger import schema
+from lockpin_core.ledger.pauses import KEY, BreakerRule
 from lockpin_core.ledger.place import open_ledger
-from lockpin_core.ledger.protocol import Held, Short, Wait
+from lockpin_core.ledger.protocol import Held, Paused, Short, Wait
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.verify import verify
+from lockpin_core.windows import Window
 from tests.ledger import desk as d
 from tests.ledger.desk import LIFETIME, WAIT_S, SqliteDesk, call, charge, counted_ids, machine, money, rules
 
@@ -60,7 +62,7 @@ def test_a_ledger_of_version_1_has_the_layout_of_a_new_one(tmp_path, desk):
     assert [row[0] for row in desk.query("PRAGMA user_version")] == [schema.VERSION]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_comes_to_the_same_layout_and_is_verified(tmp_path, version):
     path, fresh = unpack(tmp_path / "books" / "ledger.sqlite3", version), tmp_path / "fresh.sqlite3"
     for each in (path, fresh):
@@ -106,6 +108,36 @@ def test_a_ledger_of_version_3_goes_on_and_takes_keys(tmp_path):
     assert desk.admin.key_list() == []
     desk.admin.key_create("k1", facts_of("ann@corp.com"), digest_of("s"), lifetime=None, who="ada")
     assert desk.ledger.key(digest_of("s")).result(WAIT_S).user == "ann@corp.com"
+    desk.close()
+    assert desk.chain_ends()
+    assert verify(desk.path).wrong is None
+
+
+def test_a_ledger_of_version_4_goes_on_and_its_charges_count_for_a_breaker(tmp_path):
+    unpack(tmp_path / "books" / "ledger.sqlite3", 4)
+    desk = SqliteDesk(tmp_path, ids="v")
+    desk.clock.pass_by(minutes=4)
+    desk.look_after()  # call-5 of k2, $0.20, was in flight when that program ended; call-4 of k1, $0.40, is deferred
+    assert desk.tickets() == []  # call-7 waited in that program
+    people = Budget("people", "user", Window("day"), money("5"), enforce=True)
+    now = rules(*THEN.budgets[:2], people, breaker=BreakerRule(money("1"), *[timedelta(minutes=10)] * 2, (KEY,)))
+    ann, bob = ({"key": key, "user": f"{user}@corp.com"} for key, user in (("k1", "ann"), ("k2", "bob")))
+    standings = desk.ledger.look(call("x", "0", task="fix", **ann).payers, "openai", "gpt-5.5", now).result(WAIT_S)
+    stands = {s.budget.name: (s.spent, s.held, s.limit) for s in standings}
+    # 0.25 of ann, 0.50 + 0.20 of bob; the task is ann's, and daily was raised by 1
+    assert stands == {
+        "task": (money("0.25"), money("0.4"), money("2")),
+        "daily": (money("0.95"), money("0.4"), money("4")),
+        "ever": (money("0.95"), money("0.4"), money("9")),
+        "people": (money("0.25"), money("0.4"), money("5")),
+    }
+    assert desk.ledger.key(digest_of("s3")).result(WAIT_S).user == "bob@corp.com"
+    for call_id, whose in (("n1", ann), ("n2", bob)):
+        assert isinstance(desk.ledger.hold(call(call_id, "0.4", **whose), now).result(WAIT_S), Held)
+        desk.ledger.settle(call_id, charge("0.4")).result(WAIT_S)
+    # bob: 0.50 + 0.20 + 0.40 within ten minutes; ann: 0.25 + 0.40
+    assert isinstance(desk.ledger.hold(call("n3", "0.1", **bob), now).result(WAIT_S), Paused)
+    assert isinstance(desk.ledger.hold(call("n4", "0.1", **ann), now).result(WAIT_S), Held)
     desk.close()
     assert desk.chain_ends()
     assert verify(desk.path).wrong is None

@@ -14,9 +14,11 @@ from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held, Paused
 from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
+from tests.ledger.backends import OnSqliteTwice
 from tests.ledger.contract import hold, settle
 from tests.ledger.desk import WAIT_S, SqliteDesk, call
 from tests.ledger.pauses_contract import BY_KEY, BY_TASK, FAST, PausesContract, breaking, paused, spend, told, trips
+from tests.ledger.pauses_history import PausesHistory
 
 
 @pytest.fixture
@@ -31,6 +33,14 @@ class TestSqlitePauses(PausesContract):
     def proved(self, desk):
         """After each of them the books are proved."""
         yield
+        assert verify(desk.path).wrong is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_calls_pause_when_a_slow_model_says_so(seed):
+    with closing(OnSqliteTwice()) as desk:
+        PausesHistory(desk, seed).play(150)
+        desk.look_after_all()
         assert verify(desk.path).wrong is None
 
 
