@@ -12,11 +12,15 @@ from lockpin_core.refusals import RETRY_S, STATUS, shown
 from lockpin_core.windows import duration_text
 
 _SECOND = timedelta(seconds=1)
+_ASK = "ask whoever runs this proxy"
 _TOO_FAST, _STOPPED = "spend_rate_exceeded", "loop_stopped"
 
 
-def pause_refusal(paused: Paused) -> Refusal:
-    """Refuse a call because of a pause; a whole second later than its end is told, rather than too early."""
+def pause_refusal(paused: Paused, *, mode: str = "solo") -> Refusal:
+    """Refuse a call because of a pause. The next whole second after its end is told, rather than one too early.
+
+    In team `mode` the caller is told to ask those who can end it.
+    """
     code = _TOO_FAST if paused.kind == BREAKER else _STOPPED
     detail: dict[str, object] = {"scope": paused.scope, "subject": paused.subject}
     seconds = RETRY_S
@@ -27,7 +31,7 @@ def pause_refusal(paused: Paused) -> Refusal:
         detail["period"] = _text(paused.window)
         detail |= {"charged_usd": paused.charged.decimal(), "limit_usd": paused.usd.decimal()}
     detail["retry_after_s"] = seconds
-    return Refusal(code, STATUS[code], f"lockpin: {_words(paused)}", detail, seconds)
+    return Refusal(code, STATUS[code], f"lockpin: {_words(paused, is_team=mode == 'team')}", detail, seconds)
 
 
 def pause_headers(refusal: Refusal) -> dict[str, str]:
@@ -36,16 +40,18 @@ def pause_headers(refusal: Refusal) -> dict[str, str]:
     return {} if resets is None else {"X-Lockpin-Breaker-Resets": str(resets)}
 
 
-def _words(paused: Paused) -> str:
+def _words(paused: Paused, *, is_team: bool) -> str:
     who, name = f'{paused.scope} "{paused.subject}"', paused.subject
     if paused.until is None:
-        return f'{who} was stopped, as it went round in a circle; to let its calls go on: lockpin task resume "{name}"'
+        way = f'lockpin task resume "{name}"' if not is_team else _ASK
+        return f"{who} was stopped, as it went round in a circle; to let its calls go on: {way}"
     limit, charged = shown([paused.usd or ZERO, paused.charged or ZERO])
     within = "" if paused.window is None else f" within {_text(paused.window)}"
     flag = "--task" if paused.scope == TASK else "--key"
+    way = f'lockpin breaker reset {flag} "{name}"' if not is_team else _ASK
     return (
         f"{who} was charged ${charged}{within}, and the breaker lets ${limit} pass; its calls pause until "
-        f'{_ends(paused.until)}, or until: lockpin breaker reset {flag} "{name}"'
+        f"{_ends(paused.until)}; to let them go on before: {way}"
     )
 
 

@@ -302,7 +302,7 @@ class Engine(Settler):
                 words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
                 raise Refused("task_closed", words, {"task": task}, model=found.call.model)
             case Paused():
-                told, call = pause_refusal(found.answer), found.call
+                told, call = pause_refusal(found.answer, mode=self._config.mode), found.call
                 return self.refuse(priced.incoming, told, priced.wire, model=call.model, call=call)
             case Short():
                 return await self._short(found, found.answer)
@@ -383,7 +383,7 @@ class Engine(Settler):
         """Let a call go without a hold, unless its task's or its key's calls pause."""
         with contextlib.suppress(LedgerUnavailable):  # no limit is known to stand against it, whatever the ledger says
             if (paused := await answer_of(self._ledger.paused(incoming.payers))) is not None:
-                return self.refuse(incoming, pause_refusal(paused), wire)
+                return self.refuse(incoming, pause_refusal(paused, mode=self._config.mode), wire)
         self._ledger.uncapped(self._note(incoming, reason, None, ""))
         return Passed(uncapped=reason)
 
