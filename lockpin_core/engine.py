@@ -190,7 +190,7 @@ class Engine(Settler):
         call = admitted.held.call
         self._loops.ended(call.id)
         settling = super().settle(admitted, reading, outcome)
-        if admitted.instead is None:  # that model was our own choice
+        if admitted.instead is None and call.attempt.number == 1:  # else its model may be our own choice
             settling.add_done_callback(partial(self._drift.settled, call, admitted.wire, admitted.request))
         return settling
 

@@ -56,7 +56,10 @@ class Row:
         """Give the loop that it is for a task; None: it is none yet."""
         if self.turns < max(repeats - 1, LEAST_TURNS):
             return None
-        steps = [f"{step.turn}".encode() + step.name.encode() + step.arguments + step.result for step in self.oldest]
+        steps = [
+            b"%d %b %b" % (step.turn, step.name.encode("utf-8", "surrogatepass"), step.arguments + step.result)
+            for step in self.oldest
+        ]
         mark = hashlib.sha256(b"\0".join([b"tools", task.encode(), *steps])).digest()
         names = tuple(sorted({step.name for step in self.oldest}))
         return Loop(TOOL if self.is_exact else NEAR, self.turns + 1, mark, names)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import desks
 
-from lockpin_core.call import Ending, Outcome, Portion, Reading
+from lockpin_core.call import Attempt, Ending, Outcome, Portion, Reading
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.usage import Unit
@@ -116,6 +116,25 @@ def test_a_model_that_its_client_calls_by_nature_is_none():
     assert ledger.told == []
     play(desk, side, client="curl/8")
     assert [kind for _, kind, _, _ in ledger.told] == ["model"]
+
+
+def test_a_model_that_serves_by_our_own_choice_is_none():
+    ledger = Told()
+    desk = desks.Desk(ledger=ledger)
+    play(desk, *[USUAL] * 10)
+
+    async def run():
+        decision = await desk.engine.admit(desk.incoming(desks.body("pen", 10_000)))
+        reading = Reading((Portion(None, {Unit.OUTPUT: 10, Unit.INPUT: 1000}),), complete=True, terminal=True)
+        call = replace(decision.held.call, attempt=Attempt(2, 3, "c0"))
+        desk.engine.settle(
+            replace(decision, held=replace(decision.held, call=call)), reading, Outcome(Ending.DONE, 200)
+        ).result()
+        await asyncio.sleep(0)
+        assert not desk.engine._drift._looking
+
+    asyncio.run(run())
+    assert ledger.told == []
 
 
 def test_a_ledger_that_is_away_keeps_nothing_from_going():

@@ -8,6 +8,7 @@ from transcripts import Use, anthropic, chat, near
 
 from lockpin_core.config_near_cap import Loop, NearCap
 from lockpin_core.engine import Answered
+from lockpin_core.keys import new_secret
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.settler import Admitted
 
@@ -94,6 +95,18 @@ def test_large_conversations_are_read_again_only_when_a_loop_can_be_in_them():
     # Taken back by its user to where it was before, and another loop from there: it is seen as soon as the first was.
     told = [desk.told(work + [[LIST._replace(tool="ll")]] * turns) for turns in range(25)]
     assert told == [None] * 19 + [f"same_tool_call; repeats={n}" for n in range(20, 26)]
+
+
+def test_a_tools_name_is_told_as_plain_text_without_secrets():
+    ledger = Watched(clock=lambda: desks.NOW, watches=False)
+    told = []
+    ledger.tell = lambda code, data, task=None: told.append(data["tools"])
+    desk = Desk(repeats=3, ledger=ledger)
+    names = ("\ud800é", new_secret(), "n" * 400)
+
+    desk.told([[Use(name, {}, "a") for name in names]] * 3)
+
+    assert [sorted(names) for names in told] == [["...", "\\ud800\\xe9", "n" * 200]]
 
 
 def test_off_looks_at_nothing():

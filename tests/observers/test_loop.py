@@ -132,6 +132,13 @@ def test_no_more_steps_are_asked_for_than_tell():
     assert len(asked) == 4  # of 5: one more tells that the turn before it is whole
 
 
+@each_format
+def test_a_name_and_arguments_of_half_a_character_are_taken_as_they_are(name):
+    odd = [[Use("\ud800", {"\udfff": "\ud800"}, "\udc00")]]
+
+    assert loop(odd * 19, name=name).tools == ("\ud800",)
+
+
 def test_a_conversation_without_tools_has_no_row():
     assert row([]).turns == 0
     assert loop([], repeats=2) is None
