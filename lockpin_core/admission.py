@@ -106,6 +106,7 @@ class Priced:
     prices: PriceTable
     at: datetime
     also: tuple[Quote, ...] = ()  # of the other models that may run within the call
+    others: tuple[Model, ...] = ()  # those models
     is_capped: bool = False  # a limit is in force for it
     batch: Quote | None = None  # of all its requests together, where it brings many
     models: tuple[str, ...] = ()  # that may run, where there may be several
@@ -132,7 +133,7 @@ class Priced:
             asked_model=parsed.model,
             client=incoming.client,
             streamed=parsed.streamed,
-            quote=self._quote(limit) if self.batch is None else self.batch,
+            quote=self._quote(limit, is_set=set_limit is not None) if self.batch is None else self.batch,
             terms=parsed.terms,
             output_limit=limit if self.batch is None else None,
             limit_set=set_limit is not None,
@@ -148,7 +149,7 @@ class Priced:
         calls, small = self.landing.calls, self.landing.max_output_tokens
         if not calls or limit is None or limit <= small or self.batch is not None:
             return None
-        last = self._quote(small)
+        last = self.quote_at(small)
         return replace(last, most=Money(last.most.nano * calls), tokens=last.tokens * calls)
 
     def _asked_limit(self) -> int | None:
@@ -157,7 +158,11 @@ class Priced:
         limit, most = self.parsed.output_limit, self.model.max_output_tokens
         return most if limit is None or (most is not None and most < limit and self.parsed.clamped) else limit
 
-    def _quote(self, limit: int | None) -> Quote:
+    def quote_at(self, limit: int) -> Quote:
+        """Bound the call with an output limit that Lockpin sets."""
+        return self._quote(limit, is_set=True)
+
+    def _quote(self, limit: int | None, *, is_set: bool = False) -> Quote:
         self._check_tools()
         bound = ceiling(self.parsed, self.model, limit)
         try:
@@ -167,9 +172,18 @@ class Priced:
             amount = self._most(most, self.parsed.terms)
         except UnpricedError as error:
             raise Refused("unpriced_tool", str(error), model=self.model.id) from error
-        tokens = most.prompt + most.output + sum(quote.tokens for quote in self.also)
-        is_endless = bound is None or any(quote.is_endless for quote in self.also)
-        return Quote(sum((quote.most for quote in self.also), amount), tokens, most, is_endless)
+        also = self._also_within(limit) if is_set else self.also
+        tokens = most.prompt + most.output + sum(quote.tokens for quote in also)
+        is_endless = bound is None or any(quote.is_endless for quote in also)
+        return Quote(sum((quote.most for quote in also), amount), tokens, most, is_endless)
+
+    def _also_within(self, limit: int | None) -> tuple[Quote, ...]:
+        """Bound what other models may do once the output limit is lowered to this one."""
+        within = self.parsed.also if limit is None else self.wire.also_within(self.parsed, limit)
+        if self.parsed.output_limit is None or within == self.parsed.also:
+            return self.also
+        base = replace(self, also=(), others=(), parsed=replace(self.parsed, output_limit=limit))
+        return tuple(_also(base, also, model)[1] for also, model in zip(within, self.others, strict=True))
 
     def no_bound(self, limit: int | None) -> str:
         """Say that the call has no bound, why, and what would give it one."""
@@ -194,12 +208,11 @@ class Priced:
             output_rounds -= fewer * tool.output_rounds
             for unit, pieces in tool.fees.items():
                 fees[unit] -= fewer * pieces
-        tools = tuple(replace(tool, calls=min(tool.calls, limit)) for tool in parsed.tools)
         lowered = replace(
             parsed,
             tool_limit=None if parsed.tool_limit is None else min(parsed.tool_limit, limit),
             tool_most=limit,
-            tools=tools,
+            tools=tuple(replace(tool, calls=min(tool.calls, limit)) for tool in parsed.tools),
             rounds=rounds,
             output_rounds=output_rounds,
             fees=fees,
@@ -209,7 +222,7 @@ class Priced:
     def without_tools(self) -> Priced:
         """Give the call as it would be if the provider ran no tools, to say what they cost."""
         parsed = replace(self.parsed, rounds=1, output_rounds=1, fees={}, unbounded_fees=frozenset(), tool_limit=None)
-        return replace(self, parsed=replace(parsed, tools=()), also=())
+        return replace(self, parsed=replace(parsed, tools=()), also=(), others=())
 
     def _check_tools(self) -> None:
         """Refuse tools of the provider's that would need a limit which this body, or any, cannot get."""
@@ -226,7 +239,7 @@ class Priced:
             raise Refused("unpriced_tool", words, model=self.model.id)
 
     def largest_output(self, limit: int, room: Room) -> int:
-        """Find the largest output limit for each choice, up to `limit`, whose quote fits into the room."""
+        """Find the largest output limit for each choice, up to `limit`, that fits beside other models as asked."""
         whole = ceiling(self.parsed, self.model, limit) if self.batch is None else None
         if whole is None:
             return 0
@@ -313,7 +326,8 @@ def _priced(incoming: Incoming, wire: Wire, parsed: Parsed, prices: PriceTable, 
     found = replace(found, regions=regions_unsaid([model, *named]))
     others = [_also(found, also, other) for also, other in zip(parsed.also, named, strict=True)]
     models = {model.id, *(name for name, _ in others)}
-    return replace(found, also=tuple(quote for _, quote in others), models=tuple(sorted(models)))
+    also = tuple(quote for _, quote in others)
+    return replace(found, also=also, others=tuple(named), models=tuple(sorted(models)))
 
 
 def _with_requests(found: Priced) -> Steps[Priced]:
@@ -367,7 +381,7 @@ def _also(base: Priced, also: Also, model: Model) -> tuple[str, Quote]:
         also=(),
     )
     other = replace(base, parsed=parsed, model=model)
-    alone = other.call(None).quote
+    alone = other._quote(other._asked_limit())
     if model.id == base.model.id:
         alone = replace(alone, most=max(alone.most, _together(base, other)))
     return model.id, alone
@@ -375,8 +389,8 @@ def _also(base: Priced, also: Also, model: Model) -> tuple[str, Quote]:
 
 def _together(base: Priced, other: Priced) -> Money:
     """Bound what a second run of the same model adds, where their prompts together may be billed as a longer one."""
-    alone = replace(base, also=()).call(None)
-    first, second = alone.quote.ceiling, other.call(None).quote.ceiling
+    alone, asked = base._quote(base._asked_limit()), other._quote(other._asked_limit())
+    first, second = alone.ceiling, asked.ceiling
     both = replace(
         first,
         prompt=first.prompt + second.prompt,
@@ -385,7 +399,7 @@ def _together(base: Priced, other: Priced) -> Money:
         output_units=first.output_units | second.output_units,
     )
     terms = other.parsed.terms if other.parsed.terms.speed is not None else base.parsed.terms
-    return base._most(both, terms) - alone.quote.most
+    return base._most(both, terms) - alone.most
 
 
 def _model(prices: PriceTable, provider: Provider, name: str, at: datetime) -> Model:

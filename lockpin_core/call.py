@@ -97,6 +97,8 @@ class Also:
     extra_prompt: int = 0  # tokens that it reads besides: what models before it have said
     speed: str | None = None  # None: as the request
     fills: bool = False  # what the provider's tools have brought in before may fill its window
+    # Limits of the attempts before it, which fall with the request's, as its own does; None: neither does.
+    after: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,16 +124,36 @@ def _hidden(
 
 def _hops(fallbacks: object, limit: int | None) -> list[Also]:
     if fallbacks is None or fallbacks == "default":
-        return [] if fallbacks is None else [Also(DEFAULT_FALLBACK, limit, 1, _carried(limit or 0))]
+        return [] if fallbacks is None else [_hop(DEFAULT_FALLBACK, limit, (limit,))]
     if type(fallbacks) is not list:
         raise WireError(f'fallbacks is {shown(fallbacks)}; a list or "default" is allowed')
-    hops, said = [], limit or 0
+    hops: list[Also] = []
     for one in fallbacks:
         own = whole(one.get("max_tokens"), "max_tokens of a fallback")
         speed = plain_word(one.get("speed"), "speed of a fallback")
-        hops.append(Also(model_name(one.get("model")), limit if own is None else own, 1, _carried(said), speed))
-        said += hops[-1].output_limit or 0
+        said = (limit, *(hop.output_limit for hop in hops))
+        hops.append(_hop(model_name(one.get("model")), limit if own is None else own, said, speed))
     return hops
+
+
+def _hop(model: str, limit: int | None, said: tuple[int | None, ...], speed: str | None = None) -> Also:
+    """Make an attempt after others, by their limits."""
+    after = tuple(one for one in said if one is not None)
+    return Also(model, limit, 1, _carried(sum(after)), speed, after=after if len(after) == len(said) else None)
+
+
+def lowered_hops(also: Sequence[Also], limit: int) -> tuple[Also, ...]:
+    """Give what other models may do once this limit stands in the place of higher ones."""
+    return tuple(
+        one
+        if one.after is None or one.output_limit is None
+        else replace(
+            one,
+            output_limit=min(one.output_limit, limit),
+            extra_prompt=_carried(sum(min(said, limit) for said in one.after)),
+        )
+        for one in also
+    )
 
 
 def _carried(said: int) -> int:
@@ -154,7 +174,7 @@ def _compacts(management: object) -> bool:
 def _summary(attempt: Also) -> Also:
     """Bound one compaction before an attempt: its model reads the prompt once more, and writes a summary."""
     limit = attempt.output_limit
-    return replace(attempt, output_limit=None if limit is None else max(limit, SUMMARY_TOKENS))
+    return replace(attempt, output_limit=None if limit is None else max(limit, SUMMARY_TOKENS), after=None)
 
 
 def _advice(tools: Sequence[_Tool], attempts: int, limit: int | None) -> list[Also]:

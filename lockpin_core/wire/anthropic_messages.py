@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockpin_core.call import Layout, Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
+from lockpin_core.call import Also, Layout, Parsed, Refusal, Reply, Request, Rewrite, Setting, Terms, ToolStep
 from lockpin_core.errors import WireError
 from lockpin_core.wire import anthropic_steps
-from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools
+from lockpin_core.wire.anthropic_hosted import TOOL_LIMIT, change_each, hosted, limit_tools, lowered_hops
 from lockpin_core.wire.anthropic_shapes import REQUEST, SCHEMA_FIELDS, ToolSizes
 from lockpin_core.wire.anthropic_talk import MARKS, TALK, has_bound_thoughts
 from lockpin_core.wire.anthropic_usage import MessageScanner, MessageStreamScanner
@@ -95,6 +95,10 @@ class AnthropicMessages(Wire):
             values["tools"] = limit_tools(tools, change.tool_limit, change.tool_most)
         return body.having(values)
 
+    def also_within(self, parsed: Parsed, limit: int) -> tuple[Also, ...]:
+        """Give the fallbacks with lower limits; what else may run has limits of its own."""
+        return lowered_hops(parsed.also, limit)
+
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says which cache lifetimes the request named."""
         return MessageStreamScanner(asked) if streamed else MessageScanner(asked)
@@ -158,8 +162,11 @@ class AnthropicMessages(Wire):
 
 
 def _limited(body: Splice, max_output: int) -> dict[str, bytes]:
-    """Say what changes with an output limit: it, and the thinking budgets that would not fit below it."""
-    limit = lowered(body.get("max_tokens"), max_output)
+    """Say what changes with an output limit: it, and the thinking budgets that would not fit below it.
+
+    Where it is lower than the request's, limits of fallbacks fall with it.
+    """
+    limit, has_one = lowered(body.get("max_tokens"), max_output), body.get("max_tokens") not in (None, b"null")
     if limit is None:
         return {}
     values = {"max_tokens": limit, **fitting_budget(body, "thinking", max_output)}
@@ -167,8 +174,11 @@ def _limited(body: Splice, max_output: int) -> dict[str, bytes]:
     if fallbacks.startswith(b"["):
 
         def change(raw: bytes, fallback: Mapping[str, object]) -> Mapping[str, bytes]:
-            takes_limit = fallback.get("max_tokens") is None
-            return fitting_budget(Splice.of(raw), "thinking", max_output) if takes_limit else {}
+            own = Splice.of(raw)
+            if fallback.get("max_tokens") is None:
+                return fitting_budget(own, "thinking", max_output)
+            lower = lowered(own.get("max_tokens"), max_output) if has_one else None
+            return {} if lower is None else {"max_tokens": lower, **fitting_budget(own, "thinking", max_output)}
 
         values["fallbacks"] = change_each(fallbacks, change)
     return values
@@ -196,12 +206,10 @@ def least_beside(thinking: object) -> int:
 
 
 def _thinking(members: Mapping[str, object]) -> Iterator[object]:
-    """List what is said of thinking within this output limit: fallbacks may have one of their own."""
+    """List what is said of thinking within this output limit, which that of a fallback does not pass."""
     yield members.get("thinking")
     fallbacks = members.get("fallbacks")
-    for one in fallbacks if isinstance(fallbacks, list) else ():
-        if one.get("max_tokens") is None:
-            yield one.get("thinking")
+    yield from (one.get("thinking") for one in (fallbacks if isinstance(fallbacks, list) else ()))
 
 
 @dataclass(frozen=True, slots=True)

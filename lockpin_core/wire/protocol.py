@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from lockpin_core.call import Parsed, Reading, Refusal, Reply, Request, Rewrite, Setting, ToolStep
+from lockpin_core.call import Also, Parsed, Reading, Refusal, Reply, Request, Rewrite, Setting, ToolStep
 from lockpin_core.wire.jsonbody import digest
 
 
@@ -129,6 +129,10 @@ class Wire(Protocol):
     def polled_id(self, path: str) -> str | None:
         """Give the provider's id that a poll's path names, where its reply names none; None: it names one."""
         return None
+
+    def also_within(self, parsed: Parsed, limit: int) -> tuple[Also, ...]:
+        """Say what the other models of `parsed.also` may do once the request was rewritten to this output limit."""
+        return parsed.also
 
     def least_output(self, parsed: Parsed) -> int:
         """Give the smallest output limit with which this request is valid once it was rewritten."""

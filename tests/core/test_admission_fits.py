@@ -140,3 +140,33 @@ def test_no_limit_is_said_to_fit_that_the_wire_takes_for_no_valid_one(cents, fit
 
     assert isinstance(decision, Answered)
     assert json.loads(decision.reply.body)["lockpin"].get("fits") == fits
+
+
+@pytest.mark.parametrize(
+    "fallbacks", ["default", [{"model": "pen"}], [{"model": "pen", "max_tokens": 9000}, {"model": "pen"}]]
+)
+@pytest.mark.parametrize("usd", ["0.5", "1.2345", "40"])
+def test_limit_falls_with_those_of_fallbacks_to_the_last_token_that_fits(fallbacks: object, usd: str):
+    facts = desks.PRICING["pen"]  # nothing is billed for its input, so that digits of a limit do not count
+    settings = desks.config(usd, pricing={**desks.PRICING, "claude-opus-4-8": facts}, fit=Fit(floor=1))
+    told = {"model": "pen", "max_tokens": 40_000, "messages": [{"role": "user", "content": "hi"}]}
+
+    def held(limit: int | None) -> Money:
+        """Say what a call is held as that has this limit from the first on."""
+        own = {**told, "fallbacks": fallbacks, "max_tokens": limit}
+        if isinstance(fallbacks, list):
+            hops = [
+                one | ({"max_tokens": min(one["max_tokens"], limit)} if "max_tokens" in one else {})
+                for one in fallbacks
+            ]
+            own["fallbacks"] = hops
+        decision = desks.Desk(desks.config(pricing=settings.pricing)).ask(own, provider="anthropic")
+        assert isinstance(decision, Admitted), decision
+        return decision.held.call.quote.most
+
+    decision = desks.Desk(settings).ask(told | {"fallbacks": fallbacks}, provider="anthropic")
+
+    assert isinstance(decision, Admitted), decision
+    call = decision.held.call
+    assert call.quote.most == held(call.output_limit) <= Money.parse(usd)
+    assert call.output_limit == 40_000 or held(call.output_limit + 1) > Money.parse(usd)

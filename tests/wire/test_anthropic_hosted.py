@@ -332,3 +332,42 @@ def test_tools_of_the_provider_have_room_for_how_they_are_described():
     plain = parse(tools=[]).content.extra_tokens
 
     assert parse(tools=[SEARCH, FETCH]).content.extra_tokens >= plain + 2 * TOOL_PROMPT_TOKENS
+
+
+LIMITED_HOPS = [{"model": "a"}, {"model": "b", "max_tokens": 9000}, {"model": "c", "max_tokens": 50}]
+
+
+def test_limits_of_fallbacks_fall_with_that_of_the_request():
+    asks = request({"model": "m", "max_tokens": 8000, "messages": [], "fallbacks": LIMITED_HOPS})
+    parsed = WIRE.parse(asks)
+
+    lowered = WIRE.rewrite(asks, Rewrite(max_output=2000))
+
+    # 9,000 is lowered too; an attempt reads half as much again as was said before it.
+    told = json.loads(lowered)
+    assert told["fallbacks"] == [{"model": "a"}, {"model": "b", "max_tokens": 2000}, {"model": "c", "max_tokens": 50}]
+    assert [(one.output_limit, one.extra_prompt) for one in parsed.also] == [(8000, 12000), (9000, 24000), (50, 37500)]
+    within = WIRE.also_within(parsed, 2000)
+    assert [(one.output_limit, one.extra_prompt) for one in within] == [(2000, 3000), (2000, 6000), (50, 9000)]
+    again = WIRE.parse(request(told)).also
+    assert [(one.output_limit, one.extra_prompt) for one in again] == [(2000, 3000), (2000, 6000), (50, 9000)]
+
+
+def test_what_a_fallback_is_by_default_falls_with_the_limit():
+    parsed = WIRE.parse(request({"model": "m", "max_tokens": 64000, "messages": [], "fallbacks": "default"}))
+
+    assert [(one.output_limit, one.extra_prompt) for one in WIRE.also_within(parsed, 1000)] == [(1000, 1500)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"context_management": {"edits": [{"type": "compact_20260112"}]}},
+        {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "a", "max_uses": 2}]},
+    ],
+)
+def test_what_else_may_run_keeps_its_limit(more: dict):
+    parsed = WIRE.parse(request({"model": "m", "max_tokens": 64000, "messages": [], **more}))
+
+    assert parsed.also
+    assert WIRE.also_within(parsed, 1000) == parsed.also

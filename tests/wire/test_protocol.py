@@ -35,7 +35,11 @@ def config(**fields: object) -> dict:
         ("anthropic_messages", ANTHROPIC | {"thinking": {"type": "adaptive"}}, 1),
         ("anthropic_messages", ANTHROPIC | {"thinking": THINKS}, 1025),  # the budget is lowered too, to 1024 at least
         ("anthropic_messages", ANTHROPIC | {"fallbacks": [{"model": "b", "thinking": THINKS}]}, 1025),
-        ("anthropic_messages", ANTHROPIC | {"fallbacks": [{"model": "b", "max_tokens": 9000, "thinking": THINKS}]}, 1),
+        (
+            "anthropic_messages",
+            ANTHROPIC | {"fallbacks": [{"model": "b", "max_tokens": 9000, "thinking": THINKS}]},
+            1025,
+        ),
         ("anthropic_messages", ANTHROPIC | {"fallbacks": "default"}, 1),
         ("bedrock_invoke", ANTHROPIC | {"thinking": THINKS}, 1025),
         ("bedrock_converse", CONVERSE, 1),
