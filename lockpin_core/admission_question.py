@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 from lockpin_core.admission_waits import NO_TIME, Waits
 from lockpin_core.budgets import Standing
 from lockpin_core.call import Call
+from lockpin_core.clock import Clock
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import Ledger, Short
@@ -20,8 +22,8 @@ POLL_S = 0.2  # how often an answer is looked for that another process may have 
 class Asker:
     """Puts questions, and waits for their answers."""
 
-    def __init__(self, ledger: Ledger, waits: Waits) -> None:
-        self._ledger, self._waits = ledger, waits
+    def __init__(self, ledger: Ledger, waits: Waits, clock: Clock) -> None:
+        self._ledger, self._waits, self._clock = ledger, waits, clock
 
     async def ask(self, call: Call, short: Short, digest: bytes, patience: timedelta) -> Question | None:
         """Give the question with its answer, or without one where nobody gave it in time; None: nobody watches."""
@@ -37,17 +39,21 @@ class Asker:
             return await self._answered(question, patience)
 
     async def _answered(self, question: Question, patience: timedelta) -> Question:
-        found = question
-        try:
+        """Look until it is answered, its time is over, or its caller would not wait any longer; then once more."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience.total_seconds()):
-                while found.answer is None:
+                while question.is_open(self._clock()):
                     await asyncio.sleep(POLL_S)
-                    asking = self._ledger.question(question.id)
-                    now: Question | None = await answer_of(asking)
-                    found = found if now is None else now
-        except (TimeoutError, LedgerUnavailable):
+                    question = await self._look(question)
+        return await self._look(question)
+
+    async def _look(self, question: Question) -> Question:
+        """Give a question as it stands now, or as it was known where the ledger cannot be read."""
+        try:
+            found: Question | None = await answer_of(self._ledger.question(question.id))
+        except LedgerUnavailable:
             return question
-        return found
+        return question if found is None else found
 
 
 def is_for_a_person(short: Short) -> bool:

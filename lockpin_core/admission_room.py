@@ -75,7 +75,7 @@ class Seeker:
         self._reprice = reprice
         self.cheaper = CheaperModels(config.near_cap.cheaper, ledger, rules, reprice)
         self.conversations = Conversations(ledger, config.near_cap.degrade)
-        self._asker = Asker(ledger, self.waits)
+        self._asker = Asker(ledger, self.waits, clock)
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""

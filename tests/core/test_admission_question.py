@@ -1,0 +1,96 @@
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lockpin_core.admission_question import Asker, is_for_a_person
+from lockpin_core.admission_waits import Waits
+from lockpin_core.ledger.memory import MemoryLedger
+from lockpin_core.ledger.protocol import Short
+from tests.ledger import desk as d
+from tests.ledger.desk import WAIT_S, SetClock, call, machine, money, rules
+
+OWN = replace(d.OWN, limit=money("1"), enforce=True)
+TASK = rules(machine("100"), own=OWN)
+DIGEST = b"d" * 32
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def clock():
+    return SetClock()
+
+
+@pytest.fixture
+def ledger(clock):
+    made = MemoryLedger(clock=clock)
+    made.watchers = 1
+    return made
+
+
+def short_of(ledger, dollars, in_force=TASK, **more):
+    found = ledger.hold(call("c1", dollars, **more), in_force).result(WAIT_S)
+    assert isinstance(found, Short)
+    return found
+
+
+async def put(ledger, clock, patience, call_id="c1"):
+    """Ask, and give the task that waits for the answer, with its question."""
+    asker, short = Asker(ledger, Waits(clock), clock), short_of(ledger, "1.25")
+    waiting = asyncio.create_task(asker.ask(call(call_id, "1.25"), short, DIGEST, patience))
+    while not ledger.questions():
+        await asyncio.sleep(0)
+    return waiting, ledger.questions()[0]
+
+
+def test_a_question_says_what_each_answer_costs(ledger, clock):
+    async def play():
+        waiting, question = await put(ledger, clock, 30 * SECOND)
+        ledger.answer(question.id, "refuse", who="ann")
+        return question, await waiting
+
+    question, answered = asyncio.run(play())
+
+    assert (question.needed, question.short_by) == (money("1.25"), money("0.25"))
+    assert [(each.answer, each.usd) for each in question.choices] == [
+        ("once", money("1.25")), ("raise", money("0.5")), ("refuse", None),
+    ]  # fmt: skip
+    assert question.data["limit_usd"] == "1"
+    assert (answered.answer, answered.who) == ("refuse", "ann")
+
+
+def test_an_answer_of_the_last_moment_counts(ledger, clock):
+    """The patience is over before it is looked for an answer again."""
+
+    async def play():
+        waiting, question = await put(ledger, clock, SECOND / 20)
+        ledger.answer(question.id, "once", who="ann")
+        return await waiting
+
+    assert asyncio.run(play()).answer == "once"
+
+
+def test_a_question_whose_time_is_over_keeps_nobody_waiting(ledger, clock):
+    async def play():
+        waiting, _ = await put(ledger, clock, 3600 * SECOND)
+        clock.pass_by(hours=1)
+        async with asyncio.timeout(WAIT_S):
+            return await waiting
+
+    assert asyncio.run(play()).answer is None
+
+
+def test_where_nobody_watches_or_there_is_no_time_nobody_is_asked(ledger, clock):
+    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock)
+    assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, timedelta(0))) is None
+    ledger.watchers = 0
+    assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, SECOND)) is None
+    assert ledger.questions() == []
+
+
+def test_only_what_the_tasks_own_dollars_are_in_the_way_of_is_for_a_person(ledger):
+    assert is_for_a_person(short_of(ledger, "1.25"))
+    assert not is_for_a_person(short_of(ledger, "1.25", rules(machine("1"))))
+    assert not is_for_a_person(short_of(ledger, "1.25", rules(machine("1"), own=OWN)))
+    assert not is_for_a_person(short_of(ledger, "1.25", rules(own=replace(OWN, limit_tokens=50))))
