@@ -10,8 +10,13 @@ from pathlib import Path
 
 from lockpin_core import __version__
 from lockpin_core.budgets import FILTERS, Budget, Standing
+from lockpin_core.clock import stamp
 from lockpin_core.config import Config
+from lockpin_core.ledger.pauses import BreakerState, Paused, rule_words
+from lockpin_core.secret_forms import without_secrets
 from lockpin_core.windows import Window, period_text
+
+_NAMED = 5  # whose calls pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Start:
     standings: Sequence[Standing]  # of this machine and the default task, raises included
     warnings: Sequence[str]
     by_command: bool  # started by `lockpin up`, not by mitmdump
+    breaker: BreakerState | None = None  # None: it is not known
     others: Sequence[str] = ()  # where and how else it listens: "socks5 on 127.0.0.1:1080"
 
 
@@ -45,6 +51,7 @@ def start_block(start: Start) -> list[str]:
         f"  ledger   {start.config.ledger}",
         *_team(start.config),
         *(f"  limit    {line}" for line in _limits(start)),
+        *_breaker(start.breaker),
         f"  prices   of {start.price_date}",
         f"  CA       {start.authority}",
         *(f"  warning  {line}" for line in start.warnings),
@@ -66,6 +73,24 @@ def _limits(start: Start) -> list[str]:
     if not any(has_limit(budget) and budget.enforce for budget in budgets):
         lines.append("no other limit is enforced than those of tasks made by command (lockpin task list)")
     return lines
+
+
+def _breaker(state: BreakerState | None) -> list[str]:
+    """Say which breaker is in force, and whose calls pause since before this start."""
+    if state is None or (state.rule is None and not state.pauses):
+        return []
+    by = ", set by command (lockpin breaker clear takes it back)" if state.by_command is not None else ""
+    return [
+        f"  breaker  {rule_words(state.rule)}{by}",
+        *(f"  paused   {_paused(one)}" for one in state.pauses[:_NAMED]),
+    ]
+
+
+def _paused(paused: Paused) -> str:
+    who = f'{paused.scope} "{without_secrets(paused.subject)}"'
+    if paused.until is None:
+        return f"{who}, stopped; lockpin task resume lets it go on"
+    return f"{who} until {stamp(paused.until)}; lockpin breaker reset lets it go on"
 
 
 def has_limit(budget: Budget) -> bool:

@@ -45,6 +45,8 @@ from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config import Config, find_file, option_names, updates_dir, usual_places
 from lockpin_core.config_warnings import keys_not_at_hand
 from lockpin_core.errors import LockpinError
+from lockpin_core.ledger.pausebook import breaker_state
+from lockpin_core.ledger.pauses import BreakerState
 from lockpin_core.ledger.place import mark
 from lockpin_core.ledger.protocol import Ledger
 from lockpin_core.ledger.sqlite import SqliteLedger
@@ -107,10 +109,11 @@ class Lockpin:
             if standings is None:
                 return
             lean.spare_the_loop()
-            print("\n".join(start_block(self._start(self.in_force.terms, standings))), flush=True)
+            breaker = await asyncio.to_thread(_breaker, self.in_force.terms.config)
+            print("\n".join(start_block(self._start(self.in_force.terms, standings, breaker))), flush=True)
             self._watching = asyncio.create_task(guard.never_end(self.reloader.look, LOOK_S))
 
-    def _start(self, terms: Terms, standings: Sequence[Standing]) -> Start:
+    def _start(self, terms: Terms, standings: Sequence[Standing], breaker: BreakerState | None) -> Start:
         servers = list(ctx.master.addons.get("proxyserver").servers)
         return Start(
             config=terms.config,
@@ -120,6 +123,7 @@ class Lockpin:
             standings=standings,
             warnings=[*options.warnings(ctx.options), *keys_not_at_hand(terms.config, os.environ)],
             by_command=self.by_command,
+            breaker=breaker,
             others=[
                 f"{one.mode.full_spec.partition('@')[0]} on {host}:{port}"
                 for one in servers
@@ -242,6 +246,13 @@ def _close(ledger: Ledger) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(1)  # a status cannot be set any more at this point
+
+
+def _breaker(config: Config) -> BreakerState | None:
+    """Read whose calls pause, for the start block alone."""
+    with contextlib.suppress(LockpinError):
+        return breaker_state(config.ledger, utc_now())
+    return None
 
 
 def _define(ledger: Ledger, terms: Terms, origin: str, health: Health) -> None:
