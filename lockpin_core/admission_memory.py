@@ -45,6 +45,7 @@ class Conversations:
     def __init__(self, ledger: Ledger, degrade: Degrade) -> None:
         self._ledger, self._degrade = ledger, degrade
         self._near: OrderedDict[str, bool] = OrderedDict()
+        self._light: OrderedDict[str, None] = OrderedDict()  # tasks with a conversation that is lighter
         self._cut: OrderedDict[bytes, None] = OrderedDict()  # whose mark was seen here; the oldest go first
 
     async def id_of(self, priced: Priced) -> bytes | None:
@@ -72,10 +73,18 @@ class Conversations:
         trim = found.get(_TRIM)
         return Marks(bool(found.get(_CUT)), trim if isinstance(trim, int) else 0, bool(found.get(_CACHE_5M)))
 
-    def keep_lighter(self, conversation: bytes | None, *, trim: int, cache_5m: bool) -> None:
+    def keep_lighter(self, conversation: bytes | None, task: str, *, trim: int, cache_5m: bool) -> None:
         """Remember how its calls are made lighter from now on."""
         if conversation is not None:
             self._ledger.mark(conversation, {_TRIM: trim, _CACHE_5M: cache_5m})
+            self.see_lighter(task)
+
+    def see_lighter(self, task: str) -> None:
+        """Take note that a task has a conversation that is lighter: it stays so, also where the limit was raised."""
+        self._light[task] = None
+        self._light.move_to_end(task)
+        if len(self._light) > _MOST:
+            self._light.popitem(last=False)
 
     @property
     def has_cut(self) -> bool:
@@ -96,8 +105,11 @@ class Conversations:
             self._cut.pop(conversation, None)
 
     def may_be_lighter(self, task: str) -> bool:
-        """Say whether calls of a task may be lighter than they were sent: unless it was seen not to be near its cap."""
-        return self._near.get(task, True)
+        """Say whether calls of a task may be lighter than they were sent.
+
+        Not where it was seen not to be near its cap, and none of them lighter.
+        """
+        return task in self._light or self._near.get(task, True)
 
     def see(self, task: str, standings: Sequence[Standing]) -> bool:
         """Take note of how a task's own account stands; say whether it is near its cap."""

@@ -125,6 +125,7 @@ class Seeker:
             return
         await self._remember(search)
         if search.marks.is_lighter:
+            self.conversations.see_lighter(search.sent.incoming.payers.task)
             found = await self._version(search, trim=search.marks.trim, cache_5m=search.marks.cache_5m)
             if found is not None:
                 search.priced, search.call = found
@@ -297,7 +298,7 @@ class Seeker:
         marks = answer.call.degrade
         if TRIM in marks or CACHE_5M in marks:
             trim = found.priced.trim
-            self.conversations.keep_lighter(search.conversation, trim=trim, cache_5m=CACHE_5M in marks)
+            self.conversations.keep_lighter(search.conversation, task, trim=trim, cache_5m=CACHE_5M in marks)
         if FIT in marks:
             return replace(found, conversation=search.conversation if answer.call.limit_set else None)
         if search.marks.cut and search.conversation is not None:

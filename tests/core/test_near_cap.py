@@ -16,6 +16,7 @@ from lockpin_core.call import Ending, Outcome, Portion, Reading
 from lockpin_core.config import Fit
 from lockpin_core.config_near_cap import Degrade, Landing, NearCap
 from lockpin_core.engine import Answered
+from lockpin_core.money import Money
 from lockpin_core.settler import Admitted
 from lockpin_core.usage import Unit
 
@@ -273,6 +274,21 @@ def test_they_are_left_out_in_the_same_way_from_then_on_also_where_all_would_fit
     small = working(6)
     small["messages"] = small["messages"][:9]  # four of the results: would fit whole
     assert sent(ask(desk, small))["messages"][:7] == before[:7]
+
+
+def test_they_stay_left_out_once_the_limit_was_raised():
+    """Thoughts that the model has had since are taken back only after the very messages that it had seen."""
+    desk = near_cap_desk(left_usd="0.05")
+    first = ask(desk, working(6))
+    settle(desk, first, 10)
+    own = next(standing.budget for standing in first.held.standings if standing.budget.own)
+    desk.ledger.raise_budget(own, "t", Money.parse("10"), who="ann")
+
+    before = sent(first)["messages"]
+    for turns in (7, 8, 9):
+        admitted = ask(desk, working(turns))
+        settle(desk, admitted, 10)
+        assert sent(admitted)["messages"][: len(before)] == before
 
 
 def test_the_cache_lives_for_five_minutes_where_the_call_then_fits():
