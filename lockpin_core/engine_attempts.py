@@ -74,10 +74,10 @@ class AttemptsEngine(Engine):
         """
         failed = admitted.held.call.id
         try:
-            found = await self._priced_there(incoming, admitted.wire)
-            if isinstance(found, Skipped):
-                return found
-            priced, call = found[0], replace(found[1], attempt=attempt)
+            there = await self._priced_there(incoming, admitted.wire)
+            if isinstance(there, Skipped):
+                return there
+            priced, call = there[0], replace(there[1], attempt=attempt)
             _, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=True))
         except LedgerUnavailable:
             return Skipped("ledger_unavailable")
@@ -86,7 +86,8 @@ class AttemptsEngine(Engine):
             self._ledger.cancel(incoming.id)
             raise
         if isinstance(answer, Held):
-            return await self._admit_or_cancel(Found(priced, call, answer), answer)
+            found = await self._admit_or_cancel(Found(priced, call, answer), answer)
+            return replace(found, loop=admitted.loop)
         return Skipped(_reason(answer))
 
     async def _priced_there(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call] | Skipped:

@@ -17,7 +17,10 @@ TASK_NANO = 10_000_000  # each task's own budget: about 2,000 tokens of output
 CONFIG = "task: {budget_usd: 0.01}\nfit: {output: false}\n"
 STATUSES = (408, 429, 500, 502, 503, 504, 529)
 FREE = {408, 429}
-FAILURES = {str(status): busy(status) for status in STATUSES} | {"dropped": DROP, "empty": EMPTY, "cut": CUT}
+GARBAGE = {"before": "no reply at all\r\n\r\n", "body": ""}
+FAILURES = {str(status): busy(status) for status in STATUSES} | {
+    "dropped": DROP, "garbage": GARBAGE, "cut error": busy(503, cut_after=9), "empty": EMPTY, "cut": CUT,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,9 @@ def test_the_matrix(rigs, attempts, failure, streamed, way):
 
 def check_reply(found, turn):
     """The client has the provider's own reply, or where there was none the proxy's word for that."""
-    if "status" in turn:
+    if "cut_after" in turn and "status" in turn:
+        assert found.answer.status == 502
+    elif "status" in turn:
         assert found.answer.status == turn["status"]
         assert found.answer.body.decode() == turn["body"]
         assert found.answer.headers["x-lockpin-call"] == found.holds[-1]["call"]
