@@ -24,6 +24,7 @@ from lockpin_core.observers.loop import APART, LEAST_TURNS, REQUEST, Loop, Row, 
 _KNOWN = 4096  # conversations, requests and running calls that are remembered
 _AROUND = 1024  # bytes on either side of the first result of a tool, with its id: they tell conversations apart
 _SAMPLE, _SAMPLES = 256, 16  # bytes and places by which a large body is known at first
+_SEARCHED_BYTES = 256 * 1024  # of a body that are searched for results of tools at once: less than a millisecond
 _RUNS = timedelta(minutes=1)  # one sent so long ago is not side by side with another, whatever became of it
 
 
@@ -66,11 +67,13 @@ class Repeats:
 
     async def _of_tools(self, priced: Priced) -> Loop | None:
         wire, body, task = priced.wire, priced.incoming.body, priced.incoming.payers.task
-        results = body.count(wire.tool_mark) if wire.tool_mark else 0
         turns = max(self._repeats - 1, LEAST_TURNS)
+        if not wire.tool_mark:
+            return None
+        size = len(body) if len(body) > _SEARCHED_BYTES else 0
+        results, first = await beside_loop(size, partial(_counted, body, wire.tool_mark))
         if results < turns:
             return None
-        first = body.find(wire.tool_mark)
         key = hashlib.sha256(body[max(first - _AROUND, 0) : first + _AROUND] + task.encode()).digest()
         then, due = self._read.get(key, (0, 0))
         if len(body) > ON_LOOP_BYTES and then <= results < due:  # with fewer it is another one, or was taken back
@@ -131,6 +134,14 @@ class Repeats:
         same.told, same.untold = (marks["times"] if is_recent else 0) + same.untold, 0
         changes: dict[str, object] = {"times": same.told, "at": micros(now)}
         self._ledger.mark(mark, changes if is_recent else changes | NEW)
+
+
+def _counted(body: bytes, mark: bytes) -> tuple[int, int]:
+    """Count a mark in a body, piece by piece, so that other threads run in between; give also where it stands first."""
+    pieces = range(0, len(body), _SEARCHED_BYTES)
+    counts = [body.count(mark, at, at + _SEARCHED_BYTES + len(mark) - 1) for at in pieces]
+    at = next((place for place, count in zip(pieces, counts, strict=True) if count), 0)
+    return sum(counts), body.find(mark, at, at + _SEARCHED_BYTES + len(mark) - 1)
 
 
 def _sampled(body: bytes) -> bytes:
