@@ -114,7 +114,7 @@ class Conversations:
     def see(self, task: str, standings: Sequence[Standing]) -> bool:
         """Take note of how a task's own account stands; say whether it is near its cap."""
         near = self._degrade.on and is_near_cap(standings, self._degrade.at)
-        self._near[task] = near
+        self._near[task] = near or _was_raised(standings)
         self._near.move_to_end(task)
         if len(self._near) > _MOST:
             self._near.popitem(last=False)
@@ -123,5 +123,15 @@ class Conversations:
 
 def is_near_cap(standings: Sequence[Standing], at: str) -> bool:
     """Say whether a task has spent this share of its own enforced limit."""
-    own = next((one for one in standings if one.budget.own and one.budget.enforce), None)
+    own = _own(standings)
     return own is not None and bool(passed_steps(own, (at,)))
+
+
+def _was_raised(standings: Sequence[Standing]) -> bool:
+    """Say whether a task may have been near its cap before: its limit was raised, or begins anew with each window."""
+    own = _own(standings)
+    return own is not None and (own.limit != own.budget.limit or own.budget.window.kind != "lifetime")
+
+
+def _own(standings: Sequence[Standing]) -> Standing | None:
+    return next((one for one in standings if one.budget.own and one.budget.enforce), None)

@@ -289,6 +289,10 @@ def test_they_stay_left_out_once_the_limit_was_raised():
         admitted = ask(desk, working(turns))
         settle(desk, admitted, 10)
         assert sent(admitted)["messages"][: len(before)] == before
+    another = Desk(desk.config, desk.ledger)  # a process that has seen the task in another conversation alone
+    another.count = 100
+    settle(another, ask(another, messages("ink", 300, said="something else")), 10)
+    assert sent(ask(another, working(10)))["messages"][: len(before)] == before
 
 
 def test_the_cache_lives_for_five_minutes_where_the_call_then_fits():
