@@ -19,7 +19,7 @@ import typer
 from lockpin_cli.inputs import amount
 from lockpin_cli.output import plain, say
 from lockpin_core.clock import new_id, stamp, utc_now
-from lockpin_core.errors import CommandError
+from lockpin_core.errors import LockpinError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Admin
@@ -132,7 +132,7 @@ class _Screen:
             return
         try:
             self._answer(question, rest)
-        except (CommandError, typer.BadParameter) as error:
+        except (LockpinError, typer.BadParameter) as error:
             self._print(error.message if isinstance(error, typer.BadParameter) else str(error))
 
     def _answer(self, question: Question, words: Sequence[str]) -> None:
