@@ -317,6 +317,23 @@ def test_before_the_task_is_near_its_cap_nothing_is_left_out():
     assert refused(answer)["code"] == "budget_exceeded"
 
 
+@pytest.mark.parametrize("provider", ["chatgpt", "openai"])
+def test_what_leaves_under_a_login_of_a_plan_is_as_it_came(provider):
+    items = [{"role": "user", "content": "fix it"}]
+    for number in range(6):
+        items.append({"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"})
+        items.append({"type": "function_call_output", "call_id": f"c{number}", "output": "x" * 9000})
+    told = {"model": "ink", "input": items, "store": False, "max_output_tokens": 300}
+    path = {"chatgpt": "/backend-api/codex/responses", "openai": "/v1/responses"}[provider]
+
+    answer = near_cap_desk(left_usd="0.05").ask(told, provider=provider, path=path)
+
+    if provider == "openai":
+        assert answer.held.call.degrade == ("trim",)
+    else:
+        assert refused(answer)["code"] == "budget_exceeded"
+
+
 def test_where_nothing_helps_the_whole_call_is_refused():
     desk = near_cap_desk(left_usd="0.005")
 
