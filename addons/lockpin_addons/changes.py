@@ -31,13 +31,15 @@ def fixed_changes(old: Config, new: Config) -> list[str]:
 def _changes(old: Any, new: Any, path: str) -> Iterator[str]:
     for field in fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
-        if before == after or (path == "" and field.name == "file"):
+        if before == after or (path == "" and field.name in ("file", "files")):
             continue
         name = path + field.name
         if name == "budgets":
             yield from _shortened(list(_budgets(before, after)), "budgets")
         elif is_dataclass(after) and not isinstance(after, Money | Window | Issuer):
-            yield from _changes(before, after, f"{name}.")
+            yield from _changes(
+                before, after, "" if name == "near_cap" else f"{name}."
+            )  # those keys stand by themselves
         elif isinstance(after, Mapping):
             yield f"{name}: {_entries(before, after)}"
         elif isinstance(after, tuple):

@@ -107,3 +107,16 @@ def billed(requests):
         PLAIN if order is None else order["turns"][min(at, len(order["turns"]) - 1)] for at, order in enumerate(orders)
     ]
     return sum(turn.get("status", 200) != 429 for turn in turns)
+
+
+def test_a_core_that_has_moved_lets_no_proxy_start(tmp_path):
+    entry = mutants.copy(tmp_path / "copy")
+    mutants.edit(entry, "again.py", lambda text: text.replace('"elif connection.error:"', '"elif connection.fault:"'))
+    found = processes.launch(tmp_path, addons=entry)
+    try:
+        assert found.process.wait(processes.PATIENCE_S) == 1
+    finally:
+        processes.end(found.process)
+
+    words = "mitmproxy's HttpLayer.get_connection works in another way than Lockpin's retries know"
+    assert f"lockpin: cannot start: {words}\n" in found.printed()

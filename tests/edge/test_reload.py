@@ -28,6 +28,7 @@ from streams import SSE, finished
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config, TaskKeys, parse
+from lockpin_core.config_near_cap import Breaker, NearCap, Retry
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
@@ -93,6 +94,19 @@ def test_changes_of_a_team_are_told():
 
     assert changes(old, new) == ["oidc none → https://id", "provider_env: openai added", "allow_hosts: a.b added"]
     assert changes(new, old) == ["oidc https://id → none", "provider_env: openai removed", "allow_hosts: a.b removed"]
+
+
+def test_changes_near_the_cap_are_told_by_the_names_that_the_keys_have_in_the_file():
+    old = Config(None, Path("ledger"))
+    near = NearCap(
+        retry=Retry(attempts=3, base_ms=1500), breaker=Breaker(usd=Money.parse("2")), approvals_wait_ms=5000,
+        fallbacks={"a/b": ("a/c",)}, files=(Path("fallbacks.json"),),
+    )  # fmt: skip
+
+    assert changes(old, replace(old, near_cap=near)) == [
+        "approvals_wait 120s → 5s", "breaker.usd none → $2", "retry.attempts 1 → 3", "retry.base 500ms → 1500ms",
+        "fallbacks: a/b added",
+    ]  # fmt: skip
 
 
 def test_changes_of_a_budget_are_told_old_and_new():
