@@ -50,7 +50,10 @@ _SPAN = "1s to 24h"
 TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="Only this task.", autocompletion=completion.tasks)
 ]
-KeyOption = Annotated[str | None, typer.Option("--key", metavar="ID", help="Only this key, by its public id.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", metavar="ID", help="Only this key, by its public id.", autocompletion=completion.keys),
+]
 
 
 @app.command()

@@ -17,6 +17,7 @@ from lockpin_cli.inputs import load_to_read
 from lockpin_cli.layout import is_whole
 from lockpin_cli.options import ConfigOption, LedgerOption
 from lockpin_cli.output import Column, Format, FormatOption, View, say, show, terminal_columns
+from lockpin_cli.pauses import say_pauses
 from lockpin_cli.presence import is_there
 from lockpin_cli.rules import account_key, known
 from lockpin_core.budgets import Standing, subjects_in
@@ -86,6 +87,7 @@ def status(
         if others := _others(loaded, there.book.rules, scope, subject):
             say(f"calls of {wanted} are charged to {others} too; --key shows each")
     show(view if room is None or is_whole(view, room) else narrow(view, found, now), form)
+    say_pauses(loaded)
     if unknown is not None:
         raise typer.Exit(1)
 

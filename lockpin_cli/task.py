@@ -15,6 +15,7 @@ from lockpin_cli.inputs import amount, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
+from lockpin_cli.pauses import say_pauses
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
@@ -116,6 +117,7 @@ def list_tasks(
     show(_view(tasks), form)
     if form is Format.TABLE and any(task.user for task in tasks):
         say("of a task with a user, what that user has spent is shown; `lockpin report --by task` adds up everybody's")
+    say_pauses(loaded)
 
 
 @app.command()

@@ -37,6 +37,7 @@ def warnings(
         *_sent_nowhere(config.upstreams, providers),
         *_of_nobody(config.provider_env, providers),
         *_put_in_nowhere(config),
+        *_trips_nowhere(config),
         *instead_warnings(config, table, providers, at=at),
     ]
     return [masked(line) for line in found]
@@ -65,6 +66,13 @@ def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
 def _put_in_nowhere(config: Config) -> Iterator[str]:
     if config.provider_env and config.mode != "team" and not config.near_cap.fallbacks:
         yield "keys: real keys are put in with mode: team, and for fallbacks; else in solo mode agents send their own"
+
+
+def _trips_nowhere(config: Config) -> Iterator[str]:
+    breaker = config.near_cap.breaker
+    if breaker.usd is not None and breaker.by != "task" and config.mode == "solo":
+        rest = "" if breaker.by == "key" else "; tasks are watched"
+        yield f'breaker.by is "{breaker.by}", and in solo mode no call has a key, so none is stopped by its key{rest}'
 
 
 def keys_not_at_hand(config: Config, environment: Mapping[str, str]) -> list[str]:

@@ -152,3 +152,27 @@ def test_a_name_that_nobody_has_is_said(lockpin, books):
     done = lockpin("breaker", "reset", "--task", "doc")
     why = 'the calls of task "doc" do not pause because of the breaker'
     assert (done.returncode, done.stderr) == (1, f"lockpin: {why}; `lockpin breaker status` lists whose do\n")
+
+
+@pytest.mark.parametrize("words", [("budget", "status"), ("task", "list", "--format", "json")])
+def test_whose_calls_pause_is_said_where_people_look(lockpin, books, words):
+    spend(books, "c1", "fix", "1.25")
+    books.stop_task(Payers("loops", "desk"), who="loop", data={}).result(10)
+
+    done = lockpin(*words)
+
+    lines = [line for line in done.stderr.splitlines() if " pause" in line]
+    assert (done.returncode, len(lines)) == (0, 2)
+    assert lines[0].startswith('lockpin: the calls of task "fix" pause until 20')
+    assert lines[0].endswith(": it was charged too fast; `lockpin breaker reset` lets it go on")
+    assert lines[1] == ('lockpin: the calls of task "loops" pause: it was stopped; `lockpin task resume` lets it go on')
+
+
+def test_many_that_pause_are_counted(lockpin, books):
+    for n in range(5):
+        spend(books, f"c{n}", f"t{n}", "1.25")
+
+    lines = [line for line in lockpin("budget", "status").stderr.splitlines() if " pause" in line]
+
+    assert len(lines) == 4
+    assert lines[3] == "lockpin: 2 more pause; `lockpin breaker status` lists them"

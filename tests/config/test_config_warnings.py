@@ -7,6 +7,7 @@ import pytest
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Payers
 from lockpin_core.config import Config, TaskKeys, Upstream
+from lockpin_core.config_near_cap import Breaker, NearCap
 from lockpin_core.config_warnings import warnings
 from lockpin_core.money import Money
 from lockpin_core.oidc import Issuer
@@ -334,3 +335,21 @@ def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, key):
         "cheaper": 'cheaper: "other/big" never serves for acme/acme-large-1: a cheaper model is one of the same provider',
         "fallbacks": 'fallbacks: "other/big" needs a key of its own; name it in keys.provider_env, or in the keyring',
     }[key] in found
+
+
+@pytest.mark.parametrize(
+    ("mode", "by", "words"),
+    [
+        ("solo", "key", ["so none is stopped by its key"]),
+        ("solo", "both", ["so none is stopped by its key; tasks are watched"]),
+        ("solo", "task", []),
+        ("team", "both", []),
+    ],
+)
+def test_a_breaker_of_keys_without_keys_is_warned_of(warn, mode, by, words):
+    near_cap = NearCap(breaker=Breaker(Money.parse("1"), by=by))
+
+    found = [line for line in warn(replace(PLAIN, mode=mode, near_cap=near_cap)) if line.startswith("breaker")]
+
+    assert len(found) == len(words)
+    assert all(line.endswith(end) for line, end in zip(found, words, strict=True))

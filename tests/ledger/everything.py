@@ -9,8 +9,9 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 
 from lockpin_core.budgets import Budget
-from lockpin_core.call import Void
+from lockpin_core.call import Payers, Void
 from lockpin_core.keys import digest_of, facts_of
+from lockpin_core.ledger.pauses import KEY, TASK, BreakerRule
 from lockpin_core.ledger.totals import count_rows
 from lockpin_core.windows import Window
 from tests.ledger.desk import (
@@ -90,6 +91,21 @@ def fill(desk):
     settle(desk, "c13", "0.1")
     desk.admin.undo_raises(ROLLING, "m", who="ada")
     give_keys(desk)
+    pause(desk)
+
+
+def pause(desk):
+    """Let a breaker trip and be reset, and stop two tasks, of which one goes on."""
+    rule = BreakerRule(money("0.05"), timedelta(minutes=1), timedelta(minutes=5), (TASK, KEY))
+    desk.admin.breaker_set(rule, who="ada")
+    hold(desk, "c14", "0.06", key="k", user="ann@corp.com")
+    settle(desk, "c14", "0.06")
+    desk.admin.breaker_reset("key", "k", who="ada")
+    desk.admin.breaker_clear(who="ada")
+    for task in ("round", "about"):
+        desk.ledger.stop_task(Payers(task, "m"), who="loop", data={"repeats": 20}).result(WAIT_S)
+    desk.admin.task_resume("about", who="ada")
+    desk.admin.breaker_set(rule, who="ada")
 
 
 def give_keys(desk):

@@ -371,3 +371,22 @@ class PausesContract:
         desk.look_after()
 
         assert waiting.result(WAIT_S).kind == LOOP
+
+    def test_a_failed_attempt_that_is_charged_may_trip_it_and_the_next_one_is_not_held(self, desk):
+        hold(desk, "c1", "1.5", FAST)
+
+        resolved, answer = desk.ledger.replace("c1", charge("1.2"), call("c2", "1.5"), FAST, keep=False).result(WAIT_S)
+
+        assert told(resolved) == [(*T, "1.2")]
+        assert isinstance(answer, Paused)
+        assert isinstance(hold(desk, "c3", "0.1", FAST), Paused)
+
+    def test_a_fallback_of_a_task_that_pauses_leaves_the_hold_as_it_is(self, desk):
+        hold(desk, "c1", "0.3", FAST)
+        spend(desk, "c2", "1.2")
+
+        resolved, answer = desk.ledger.replace("c1", charge("0.1"), call("c3", "0.3"), FAST, keep=True).result(WAIT_S)
+
+        assert resolved is None
+        assert isinstance(answer, Paused)
+        assert told(settle(desk, "c1", "0.1")) == []

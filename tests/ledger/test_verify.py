@@ -37,7 +37,19 @@ from tests.ledger.desk import (
 from tests.ledger.everything import chain_anew, forging
 
 VERSION_1 = Path(__file__).resolve().parent.parent / "data" / "ledger" / "version-1.sql"
-TABLES = ("accounts", "steps", "open_holds", "tasks", "budgets", "writers", "facets", "totals", "keys", "key_digests")
+TABLES = (
+    "accounts",
+    "steps",
+    "open_holds",
+    "tasks",
+    "budgets",
+    "writers",
+    "facets",
+    "totals",
+    "keys",
+    "key_digests",
+    "pauses",
+)
 # The five holds of that file.
 OLD_CALLS = "5 calls are of an earlier version, which says less: which accounts they are on was not judged"
 # What no row tells, so that nothing can be said of it.
@@ -110,7 +122,7 @@ def test_ledger_with_everything_in_it_is_verified(desk):
     verdict = verify(desk.path)
 
     assert verdict.wrong is None
-    assert (verdict.rows, verdict.calls, verdict.pruned_to) == (len(desk.query("SELECT id FROM rows")), 13, 0)
+    assert (verdict.rows, verdict.calls, verdict.pruned_to) == (len(desk.query("SELECT id FROM rows")), 14, 0)
     assert verdict.writers == len(desk.query("SELECT DISTINCT writer FROM rows"))
     assert verdict.accounts == len(desk.query("SELECT id FROM accounts"))
     assert verdict.warnings == ("1 call was charged above the hold",)
@@ -126,6 +138,7 @@ def test_kinds_and_events_that_rows_can_tell_are_all_there(sealed):
         *("budget_defined", "budget_removed", "account_opened", "account_caught_up", "budget_raised", "budget_reset"),
         *("task_new", "task_closed", "hold_deferred", "hold_adopted", "raises_forgotten", "threshold_passed"),
         *("key_created", "key_rotated", "key_revoked"),
+        *("breaker_defined", "breaker_removed", "breaker_tripped", "breaker_reset", "task_stopped", "task_resumed"),
     }
 
 
@@ -653,7 +666,7 @@ def test_rows_that_were_taken_out_are_stood_for_by_a_checkpoint(path, tmp_path):
         verdict = verify(copy)
 
         assert (verdict.wrong, verdict.rows, verdict.pruned_to) == (None, count - cut, cut), cut
-        assert verdict.calls == 13
+        assert verdict.calls == 14
 
 
 def test_checkpoint_does_not_hide_what_comes_after_it(path):
