@@ -15,6 +15,7 @@ from lockpin_core.wire.signatures import is_signed
 from lockpin_core.wire.splice import Splice
 
 _ARN = "arn:"  # a name of Amazon's, which may have slashes in it
+_BEFORE = "(?:(?<=/models/)|(?<=/model/)|(?<=/deployments/))"  # where paths name a model
 
 
 def with_model(request: Request, model: str) -> Request | None:
@@ -41,5 +42,5 @@ def _path_naming(path: str, old: str, new: str) -> str | None:
     if "/" in new and not new.startswith(_ARN):
         return None
     spelled = "".join(f"(?:{re.escape(one)}|{quote(one, safe='')})" for one in old)
-    found = re.search(f"(?<=/){spelled}(?=/|:|%3A|$)", path, re.IGNORECASE)
+    found = re.search(f"{_BEFORE}{spelled}(?=/|:|%3A|$)", path, re.IGNORECASE)
     return None if found is None else f"{path[: found.start()]}{quote(new, safe='')}{path[found.end() :]}"

@@ -52,6 +52,16 @@ def test_model_in_an_envelope_is_another():
             "/model/arn%3Aaws%3Abedrock%3A%3A1%3Ainference-profile%2Fy/converse",
         ),
         ("bedrock_invoke", "/model/anthropic.a/invoke", "anthropic.a", "anthropic.b", "/model/anthropic.b/invoke"),
+        ("gemini", "/v1/m-x/models/m.x:generateContent", "m.x", "g-2", "/v1/m-x/models/g-2:generateContent"),
+        ("gemini", "/v1/models/a+(b).c:generateContent", "a+(b).c", "g-2", "/v1/models/g-2:generateContent"),
+        ("gemini", "/v1/mine/models/mine:generateContent", "mine", "g-2", "/v1/mine/models/g-2:generateContent"),
+        (
+            "openai_chat",
+            "/openai/deployments/chat/chat/completions",
+            "chat",
+            "other",
+            "/openai/deployments/other/chat/completions",
+        ),
         (
             "openai_chat",
             "/openai/deployments/Mine/chat/completions",
