@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from lockpin_cli.up import SHOWN, check_port, proxy, read_flags
-from lockpin_core.config import Config, Places, load, option_names
+from lockpin_core.config import Config, Places, load, option_names, parse
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -84,7 +84,7 @@ def test_help_leaves_out_what_is_not_in_this_version(lockpin):
         "--help",
         *("--" + name.replace("_", "-") for name in SHOWN),
     }
-    assert not shown & {"--queue-wait", "--breaker-usd", "--loop-action", "--workers", "--retry-attempts"}
+    assert not shown & {"--on-fault", "--workers", "--estimates", "--subscription"}
 
 
 def test_defaults_in_the_help_are_those_of_the_configuration():
@@ -104,6 +104,8 @@ def test_every_flag_in_the_help_takes_another_value(name):
     other = {
         "sqlite:///PATH": "sqlite:///a/b", "full|normal": "normal", "ZONE": "Asia/Tokyo", "true|false": "false",
         "NAME": "other", "solo|team": "team", "USD": "4.5", "MB": "7", "TOKENS": "5000", "DURATION": "5s",
+        "auto|lockpin|provider": "provider", "off": "off", "RATIO": "0.5", "COUNT": "3", "task|key|both": "both",
+        "ask|warn|stop|off": "warn",
     }  # fmt: skip
 
     found = load(None, options={name: other[SHOWN[name][0]]}, env={}, places=Places(*[Path("/nowhere")] * 3))
@@ -146,3 +148,12 @@ def test_bad_price_stops_before_the_proxy_starts(lockpin, home):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "-1" in done.stderr
+
+
+def test_help_shows_of_flags_near_the_cap_what_holds_without_them():
+    """Given just so, they change nothing."""
+    last = list(SHOWN).index("refusal")
+    told = {name: usual for name, (_, usual) in list(SHOWN.items())[last:] if name not in ("degrade", "breaker_usd")}
+
+    assert parse(None, None, options=told) == parse(None, None)
+    assert parse(None, None).near_cap.breaker.usd is None

@@ -11,12 +11,12 @@ from lockpin_core.errors import LedgerError
 from lockpin_core.ledger import prune
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.place import open_ledger
-from lockpin_core.ledger.protocol import Held, Paused
+from lockpin_core.ledger.protocol import Held, Paused, Rules
 from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
 from tests.ledger.backends import OnSqliteTwice
 from tests.ledger.contract import hold, settle
-from tests.ledger.desk import WAIT_S, SqliteDesk, call
+from tests.ledger.desk import OWN, WAIT_S, SqliteDesk, call
 from tests.ledger.pauses_contract import BY_KEY, BY_TASK, FAST, PausesContract, breaking, paused, spend, told, trips
 from tests.ledger.pauses_history import PausesHistory
 
@@ -200,3 +200,17 @@ def test_rows_may_go_around_a_trip_and_the_rest_is_proved(desk):
     desk.clock.pass_by(minutes=5)
     assert spend(desk, "c4", "1.2") == [("task", "t", None, "1.2")]
     assert verify(ledger).wrong is None
+
+
+def test_without_a_limit_a_call_goes_while_the_ledger_is_away_unless_it_pauses(desk):
+    unlimited = Rules((), OWN, BY_TASK)
+    spend(desk, "c1", "1.1", unlimited)
+    with closing(open_ledger(desk.path, durability="full", new_id=desk.new_id)) as connection:
+        books = Books(connection, "w9")
+        connection.execute("BEGIN")
+        books.begin(desk.clock())
+
+        found = [books.is_unlimited(call("c2", "0.1", task=task), unlimited) for task in ("t", "other")]
+
+        connection.execute("ROLLBACK")
+    assert found == [False, True]
