@@ -95,8 +95,6 @@ class AttemptsEngine(Engine):
             priced, call = await self._priced_call(incoming, wire)
         except (Refused, WireError) as fault:
             return Skipped(fault.code)
-        except LedgerUnavailable:
-            return Skipped("ledger_unavailable")
         return Skipped("signed") if priced.parsed.attested else (priced, call)
 
     def _end(self, call_id: str, cost: Charge | Void) -> None:
@@ -107,10 +105,6 @@ class AttemptsEngine(Engine):
 
 
 def _reason(answer: Short | Closed | Paused) -> str:
-    match answer:
-        case Short():
-            return "budget"
-        case Closed():
-            return "task_closed"
-        case Paused():
-            return "paused"
+    if isinstance(answer, Short):
+        return "budget"
+    return "paused" if isinstance(answer, Paused) else "task_closed"

@@ -43,6 +43,18 @@ def test_a_model_that_the_path_names_is_named_there():
     assert other_model(came, GEMINI, "pen/x") is None
 
 
+def test_a_name_that_would_make_the_request_another_call_leads_nowhere():
+    came = incoming()
+
+    class Renaming:
+        def with_model(self, request, model):
+            return replace(request, path=f"/v1/{model}")
+
+    assert other_model(came, Renaming(), "unknown") is None
+    assert other_model(came, Renaming(), "responses") is None
+    assert other_model(came, Renaming(), "chat/completions") is not None
+
+
 def test_a_path_that_is_no_call_leads_nowhere():
     came = incoming(path="/v1/unknown")
 

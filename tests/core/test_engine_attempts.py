@@ -11,6 +11,7 @@ from desks import NOW, Desk, body, config
 from lockpin_core.call import Attempt, Charge, Ending, Outcome, Reading, Void
 from lockpin_core.engine_attempts import AttemptsEngine, Following, Skipped
 from lockpin_core.errors import LedgerUnavailable
+from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
 from lockpin_core.settler import Admitted
@@ -133,6 +134,27 @@ def test_one_that_is_broken_off_leaves_nothing_held_and_the_failed_one_charged(w
     with pytest.raises(RuntimeError):
         desk.once_more(found) if way == "once_more" else desk.instead(found, "pen")
     assert (desk.kinds(), desk.held()) == (["hold", "charge"], 0)
+
+
+def test_one_to_another_model_that_is_broken_off_leaves_a_failed_attempt_that_cost_nothing_void():
+    desk = Attempts("1")
+    found = desk.admitted(body("ink", 10))
+    desk.ledger.replace = lambda *_, **__: failing(RuntimeError("bug"))
+
+    with pytest.raises(RuntimeError):
+        desk.instead(found, "pen", Outcome(Ending.DONE, 429))
+    assert (desk.kinds(), desk.held()) == (["hold", "void"], 0)
+
+
+def test_a_task_whose_calls_pause_lets_nothing_out():
+    desk = Attempts("1")
+    found = desk.admitted(body("ink", 10))
+    paused: Future = Future()
+    paused.set_result((None, Paused(NOW, "breaker", "task", "t", NOW, None, None, None)))
+    desk.ledger.replace = lambda *_, **__: paused
+
+    assert desk.instead(found, "pen") == Skipped("paused")
+    assert desk.once_more(found) == Following(None, None)
 
 
 def test_another_model_takes_a_hold_at_its_own_price_in_place_of_the_first():

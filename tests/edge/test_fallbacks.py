@@ -2,7 +2,9 @@
 
 import json
 import math
+import ssl
 
+import httpx2
 import pytest
 import tries
 from tries import DROP, PLAIN, busy
@@ -190,3 +192,31 @@ def test_a_quota_that_is_used_up_is_not_tried_again_but_another_model_is(tmp_pat
 
     assert models(found) == ["chat-model", "other-model"]
     assert found.answer.status == 200
+
+
+@pytest.mark.parametrize("way", ["base_url", "connect"])
+def test_a_model_that_the_path_names_is_named_there_and_the_callers_query_stays(way, tmp_path):
+    reply = {
+        "candidates": [],
+        "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4, "totalTokenCount": 7},
+    }
+    more = "fallbacks: {gemini/chat-model: [gemini/messages-model]}\n"
+    body = {"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": {"maxOutputTokens": 50}}
+    headers = tries.turns(busy(503), {"body": json.dumps(reply)})
+    path = "/v1beta/models/chat-model:generateContent?key=own-key"
+    with tries.running(tmp_path, 1, more, hosts=("generativelanguage.googleapis.com",)) as rig:
+        told = {"trust_env": False, "timeout": 30}
+        url = f"{rig.proxy.url}/gemini{path}"
+        if way == "connect":
+            told |= {"proxy": rig.proxy.url, "verify": ssl.create_default_context(cafile=str(rig.proxy.ca))}
+            url = f"https://generativelanguage.googleapis.com{path}"
+        with httpx2.Client(**told) as opened:
+            answer = opened.post(url, json=body, headers=headers)
+        first, second = rig.origin.calls()
+        (failed, charged) = rig.proxy.settled(2)
+
+    assert (answer.status_code, answer.headers["x-lockpin-fallback"]) == (200, "gemini/messages-model")
+    assert first["path"] == path
+    assert second["path"] == "/v1beta/models/messages-model:generateContent?key=own-key"
+    assert second["body"] == first["body"]
+    assert (failed["failed"], charged["usd"]) == (1, 3 * 1_000 + 4 * 5_000)
