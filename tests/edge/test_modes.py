@@ -18,6 +18,7 @@ import h2.connection
 import h2.events
 import processes
 import pytest
+import tries
 from lockpin_addons import options
 from lockpin_addons.layers import UNREADABLE, plain_names
 from mitmproxy.options import Options
@@ -82,7 +83,11 @@ class Rig:
         return processes.Proxy(self.ports[mode], told.home, told.process, told.log, told.ledger)
 
 
-CONFIG = "daily_usd: 1000\n"
+CONFIG = """
+daily_usd: 1000
+retry: {attempts: 2, base: 1ms, max: 2ms}
+fallbacks: {openai/gpt-5.4: [openai/gpt-5.4-mini]}
+"""
 MODES = ("reverse", "upstream", "socks5")
 
 
@@ -191,6 +196,21 @@ def test_a_call_is_held_and_charged_like_any(rig, mode):
     rows = rig.proxy.rows("SELECT kind, task, host FROM rows WHERE task = ? ORDER BY id", mode)
     assert [(row["kind"], row["host"]) for row in rows if row["kind"] == "hold"] == [("hold", OPENAI)]
     until(lambda: rig.proxy.rows("SELECT 1 FROM rows WHERE task = ? AND kind = 'charge'", mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_fails_is_sent_again_on_the_same_way_and_then_to_another_model(rig, mode):
+    limit, before = next(_LIMITS), len(rig.origin.calls())
+    turns = tries.turns(tries.DROP, tries.busy(503), tries.PLAIN)
+    reply = ask(rig, mode, request_bytes(OPENAI, limit=limit, body=CHAT | {"model": "gpt-5.4"},
+                extra=f"X-Origin: {turns['x-origin']}\r\n"))  # fmt: skip
+
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert b"x-lockpin-fallback: openai/gpt-5.4-mini" in reply.lower()
+    seen = [one for one in rig.origin.calls()[before:] if str(limit) in one["body"]]
+    assert [json.loads(one["body"])["model"] for one in seen] == ["gpt-5.4", "gpt-5.4", "gpt-5.4-mini"]
+    assert all(map(is_held, seen))
+    assert len({(one["path"], one["headers"]["host"]) for one in seen}) == 1
 
 
 def test_a_plain_client_of_a_reverse_proxy_is_metered_too(rig):
