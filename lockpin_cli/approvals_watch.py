@@ -27,7 +27,7 @@ from lockpin_core.ledger.questions import CONTINUE, LOOP, ONCE, RAISE, REFUSE, S
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.watchers import Watcher
 from lockpin_core.money import Money
-from lockpin_core.readers.questions import OVER, about, outcome, price_of, record, state_of
+from lockpin_core.readers.questions import OPEN, about, outcome, price_of, record, state_of
 
 LOOK_S = 0.25  # how often it is looked for questions
 _LETTERS = {"o": ONCE, "r": RAISE, "x": REFUSE, "c": CONTINUE, "s": STOP}
@@ -67,17 +67,19 @@ class _Lines:
     is_over = False
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}  # by question: the state that was printed last
+        self._told: dict[str, str] | None = None  # by question: the state that was printed last
 
     def show(self, questions: Sequence[Question]) -> None:
-        """Print what is new, oldest first."""
+        """Print what is new, oldest first; of what was there before only what is open."""
         now = utc_now()
+        states = {question.id: state_of(question, now) for question in reversed(questions)}
+        before = self._told
+        if before is None:
+            before = {name: state for name, state in states.items() if state != OPEN}
         for question in reversed(questions):
-            state = state_of(question, now)
-            is_new = question.id not in self._told
-            if state != self._told.get(question.id) and not (is_new and state == OVER):
+            if states[question.id] != before.get(question.id):
                 print(dumps(record(question, now)), flush=True)
-            self._told[question.id] = state
+        self._told = states
 
     def wait(self) -> None:
         """Wait a moment."""

@@ -231,8 +231,14 @@ def test_a_watcher_that_is_told_to_end_leaves_nothing_behind(home, ledger, watch
 def test_a_question_that_nobody_answers_ends_in_time(ledger, watch):
     here = watch(on_terminal=False)
     ask(ledger, seconds=1)
-    here.see('"state":"open"')
     here.see('"state":"over"')
+
+
+def test_in_a_pipe_what_was_over_before_is_not_told(lockpin, ledger, asked, watch):
+    over, still = asked("fix", seconds=0), asked("doc")
+    here = watch(on_terminal=False)
+    here.see(f'"id":"{still.id}"')
+    assert f'"id":"{over.id}"' not in here.shown
 
 
 @pytest.mark.parametrize(

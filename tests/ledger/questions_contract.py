@@ -10,6 +10,7 @@ import pytest
 
 from lockpin_core.call import Quote, Void
 from lockpin_core.errors import CommandError
+from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import Closed, Held, Short, Wait
 from lockpin_core.ledger.questions import APPROVAL, CONTINUE, LOOP, ONCE, RAISE, REFUSE, STOP, Asking, Choice
 from lockpin_core.windows import Window
@@ -192,6 +193,16 @@ class QuestionsContract:
             answer(desk, question, RAISE)
 
         assert desk.ledger.question(question.id).result(WAIT_S) == question
+
+    def test_a_task_that_goes_round_in_a_circle_is_stopped_or_goes_on(self, desk):
+        desk.watch()
+        answer(desk, ask(desk, kind=LOOP, user="ann@corp.com"), STOP)
+        theirs, others = (hold(desk, f"c{user}", "0.1", TASK, user=user) for user in ("ann@corp.com", "bob@corp.com"))
+        assert (type(theirs), type(others)) == (Paused, Held)
+
+        answer(desk, ask(desk, kind=LOOP, user="ann@corp.com", digest=b"2" * 32), CONTINUE)
+
+        assert isinstance(hold(desk, "c9", "0.1", TASK, user="ann@corp.com"), Held)
 
     # Allow once.
 
