@@ -15,6 +15,7 @@ from lockpin_core.call import Call
 from lockpin_core.ledger.questions import Question
 
 GIVEN, ENDED = "allowed_once", "allowance_ended"  # the codes of their events
+PASSED_ON = "allowance_passed_on"
 
 _READ = "SELECT call, account, nano, leaves_at FROM allowances"
 _PUT = "INSERT INTO allowances (call, account, nano, leaves_at) VALUES (?, ?, ?, ?)"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lockpin_core.budgets import Standing, violations, with_reserve
 from lockpin_core.call import Call, Charge, Void
-from lockpin_core.ledger.allowances import Allowance, unused
+from lockpin_core.ledger.allowances import PASSED_ON, Allowance, unused
 from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.pauses import Paused
@@ -24,11 +24,15 @@ def replace_hold(
     books: Books, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
 ) -> Replaced:  # fmt: skip
     """See Ledger.replace."""
-    if keep and books.open_hold(call.id) is None:
-        before = _in_the_way(books, call_id, outcome, call, rules)
+    held, given = books.open_hold(call_id), books.allowances.find(call_id)
+    passes_on = _passes_on(books, held, given, outcome, call, rules)
+    if keep and not passes_on and books.open_hold(call.id) is None:
+        before = _in_the_way(books, held, given, outcome, call, rules)
         if before is not None:
             return None, before
     with books.room.shut():
+        if passes_on:
+            _pass_on(books, call_id, call)
         resolved = books.settle(call_id, outcome) if isinstance(outcome, Charge) else books.void(call_id, outcome)
         answer = books.hold(call, rules, out_of_turn=True)
     assert not isinstance(answer, Waiter), "an attempt does not wait"
@@ -37,10 +41,37 @@ def replace_hold(
     return resolved, answer
 
 
+def _passes_on(
+    books: Books, held: OpenHold | None, given: Allowance | None, outcome: Charge | Void, call: Call, rules: Rules
+) -> bool:  # fmt: skip
+    """Say whether the next attempt gets what a person allowed this one: that cost nothing, and it fits by that."""
+    if given is None or held is None or isinstance(outcome, Charge) or not may_inherit(call, held):
+        return False
+    standings = books.look(call.payers, call.provider, call.model, rules)
+    is_its = any(standing.account == given.account for standing in standings)
+    return is_its and _in_the_way(books, held, None, outcome, call, rules) is None
+
+
+def may_inherit(call: Call, held: OpenHold) -> bool:
+    """Say whether a call is one that a person has allowed as well as the one that was held: it is no dearer."""
+    return call.payers.task == held.task and call.quote.most.nano <= held.usd
+
+
+def _pass_on(books: Books, call_id: str, call: Call) -> None:
+    given = books.allowances.take(call_id)
+    assert given is not None, "nothing was allowed"
+    books.allowances.put(call.id, given)
+    told = {"account": given.account, "call": call_id, "to": call.id, "by_nano": given.nano}
+    books.event(PASSED_ON, told, call.payers.task)
+
+
 def _in_the_way(
-    books: Books, call_id: str, outcome: Charge | Void, call: Call, rules: Rules
+    books: Books, held: OpenHold | None, given: Allowance | None, outcome: Charge | Void, call: Call, rules: Rules
 ) -> Answer | None:  # fmt: skip
-    """Say, by reading alone, why a call does not fit beside what the one before leaves; None: it does."""
+    """Say, by reading alone, why a call does not fit beside what the one before leaves; None: it does.
+
+    `given`: what of its limit is taken back then.
+    """
     payers = call.payers
     terms = books.terms(payers.task)
     if terms is not None and terms.closes(payers):
@@ -48,9 +79,8 @@ def _in_the_way(
     if (paused := books.pauses.of(payers)) is not None:
         return paused
     standings = books.look(payers, call.provider, call.model, rules)
-    held = books.open_hold(call_id)
     cost = (outcome.amount.nano, outcome.tokens) if isinstance(outcome, Charge) else (0, 0)
-    after = standings if held is None else left_by(standings, held, cost, books.allowances.find(call_id), books.at)
+    after = standings if held is None else left_by(standings, held, cost, given, books.at)
     short = tuple(violations(with_reserve(after, call.reserve), call.quote))
     return Short(books.now, standings, short) if short else None
 

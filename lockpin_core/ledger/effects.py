@@ -14,7 +14,7 @@ from lockpin_core.budgets import SCOPES, Budget, account_id, subjects_in
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.ledger.accounts import TaskTerms, own_budget, users_of
-from lockpin_core.ledger.allowances import ENDED, GIVEN
+from lockpin_core.ledger.allowances import ENDED, GIVEN, PASSED_ON
 from lockpin_core.ledger.definitions import budget_of, loosens
 from lockpin_core.ledger.expected import Content, Earlier, Nothing, Seating, Spend, Wrong, rolling_since
 from lockpin_core.ledger.key_states import CODES, KeyStates
@@ -369,6 +369,15 @@ class Effects:
             self._account(given.account).take_back(by, given.leaves_at)
         self.next = "end", call, by
 
+    def _allowance_passed_on(self, data: Content) -> None:
+        call, to = data["call"], data["to"]
+        given = self.questions.allowances.pop(call, None)
+        told = (data["account"], data["by_nano"])
+        if given is None or (given.account, given.nano) != told or to in self.questions.allowances or to in self.open:
+            raise self._wrong(f"it passes on what call {call} was not allowed")
+        self.questions.allowances[to] = given
+        self.next = "void", call, 0
+
     def _check(self, words: str | None) -> None:
         if words is not None:
             raise self._wrong(words)
@@ -394,6 +403,7 @@ _EVENTS: Mapping[str, Callable[[Effects, Content], None]] = {
     ANSWERED: Effects._question_answered,
     GIVEN: Effects._allowed_once,
     ENDED: Effects._allowance_ended,
+    PASSED_ON: Effects._allowance_passed_on,
     **dict.fromkeys(CODES, Effects._key_changed),
     **dict.fromkeys(PAUSE_CODES, Effects._paused),
 }

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lockpin_core.budgets import Budget, Standing, violations, with_reserve
+from lockpin_core.budgets import Budget, Standing
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Refusal, Void
 from lockpin_core.clock import Clock, micros, monotonic_s
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
@@ -20,13 +20,12 @@ from lockpin_core.ledger.admin import (
     refuse_too_much,
     refuse_uncounted,
 )
-from lockpin_core.ledger.attempts import left_by
-from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.corrections import CORRECTED, EXPIRED
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.keybook import limit_of
 from lockpin_core.ledger.marks import Marks, MemoryMarks
+from lockpin_core.ledger.memory_attempts import MemoryAttempts
 from lockpin_core.ledger.memory_keys import MemoryKeys
 from lockpin_core.ledger.memory_pause_admin import MemoryPauseAdmin
 from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Row, belongs
@@ -35,14 +34,11 @@ from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import (
     Answer,
     CallNote,
-    Closed,
     Corrected,
     Deferred,
-    Held,
     Link,
     Resolved,
     Rules,
-    Short,
     Smaller,
     StoredBudget,
     TaskInfo,
@@ -53,7 +49,7 @@ from lockpin_core.ledger.questions import ANSWERED, ASKED, CONTINUE, STOP, Askin
 from lockpin_core.money import Money
 
 
-class MemoryLedger(MemoryPauseAdmin):
+class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
     """A Ledger and an Admin whose futures are done when they are given."""
 
     def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
@@ -109,32 +105,8 @@ class MemoryLedger(MemoryPauseAdmin):
         self, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
     ) -> Future[tuple[Resolved | None, Answer]]:
         """See Ledger."""
-        charge, void = (outcome, Void("")) if isinstance(outcome, Charge) else (None, outcome)
         with self._lock, self._room.shut():
-            if keep and call.id not in self._open:
-                before = self._in_the_way(call_id, charge, call, rules)
-                if before is not None:
-                    return done((None, before))
-            resolved = self._resolve(call_id, charge, void).result()
-            answer = self._hold(call, rules, None, None, out_of_turn=True).result()
-            assert not keep or isinstance(answer, Held | Paused), "the next attempt does not fit"
-            return done((resolved, answer))
-
-    def _in_the_way(self, call_id: str, charge: Charge | None, call: Call, rules: Rules) -> Answer | None:
-        """Say why a call does not fit beside what the one before leaves; None: it does."""
-        now, task, held = self._now(), call.payers.task, self._open.get(call_id)
-        if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
-            return Closed(now, task)
-        if (paused := self._pauses.of(call.payers, micros(now))) is not None:
-            return paused
-        standings = self._standings(self._seats(call.payers, call.provider, call.model, self._in_force(rules)))
-        after = standings
-        if held is not None:
-            quote, cost = held.call.quote, (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
-            amounts = OpenHold(call_id, micros(held.at), quote.most.nano, quote.tokens, held.accounts, "", task)
-            after = left_by(standings, amounts, cost, self._questions.allowances.get(call_id), micros(now))
-        short = tuple(violations(with_reserve(after, call.reserve), call.quote))
-        return Short(now, standings, short) if short else None
+            return done(self._replace(call_id, outcome, call, rules, keep=keep))
 
     def cancel(self, call_id: str) -> None:
         """See Ledger."""

@@ -205,7 +205,8 @@ class Ledger(Protocol):
 
         `keep`: where the next one does not fit beside what the first leaves, that one stays as it is, and no
         resolution is given. Otherwise it is resolved in any case. The same ids again give the first answers. Fails with
-        LedgerUnavailable like a hold: then nothing has happened, and the first one is still to be resolved.
+        LedgerUnavailable like a hold: then nothing has happened, and the first one is still to be resolved. What a
+        person allowed one that cost nothing is the next one's, where that is no dearer and fits by it.
         """
 
     def ask(self, asking: Asking) -> Future[Question | None]:

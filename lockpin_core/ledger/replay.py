@@ -142,10 +142,10 @@ class Replay(Effects):
         """Take the row that must follow on what was allowed to a call, or taken back of it."""
         assert self.next is not None, "nothing was allowed or taken back"
         (wanted, call, by), self.next = self.next, None
-        kinds = ("hold",) if wanted == "hold" else ("charge", "void")
+        kinds = ("charge", "void") if wanted == "end" else (wanted,)
         if content["kind"] not in kinds or content["call"] != call:
             raise self._wrong(f"the row before it is of call {call}, whose {wanted} does not follow")
-        if wanted == "hold":
+        if wanted != "end":
             kind(self, content)
             return
         held, given = self._held(content), self.questions.allowances.pop(call)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockpin_core.clock import instant, stamp
 from lockpin_core.ledger.alerts import PASSED, REFUSED
-from lockpin_core.ledger.allowances import ENDED, GIVEN
+from lockpin_core.ledger.allowances import ENDED, GIVEN, PASSED_ON
 from lockpin_core.ledger.definitions import COMMAND, budget_of
 from lockpin_core.ledger.pauses import DEFINED, REMOVED, RESET, RESUMED, STOPPED, TRIPPED, read_rule, rule_words
 from lockpin_core.ledger.questions import ANSWERED, ASKED, LOOP
@@ -71,6 +71,10 @@ def _allowed(data: Data, task: str | None) -> str:
     call, question = data["call"], data["question"]
     raised = f"limit raised by {_usd(data['by_nano'])} for call {call}"
     return f"{raised}, by the answer to question {question}: {_account(data['account'])}"
+
+
+def _passed_on(data: Data, task: str | None) -> str:
+    return f"what call {data['call']} was allowed, {_usd(data['by_nano'])}, is its next attempt's, call {data['to']}"
 
 
 def _allowance_ended(data: Data, task: str | None) -> str:
@@ -236,6 +240,7 @@ _WORDS: Mapping[str, Callable[[Data, str | None], str]] = {
     ANSWERED: _answered,
     GIVEN: _allowed,
     ENDED: _allowance_ended,
+    PASSED_ON: _passed_on,
     "budget_reset": _reset,
     PASSED: _passed,
     REFUSED: _short,

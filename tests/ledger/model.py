@@ -236,8 +236,19 @@ class Model:
         part[1] -= max(0, min(part[1], max(entry.held[0] - entry.cost[0], left)))
 
     def swap(self, call, cost, asked, *, keep):
-        """Say what becomes of the next attempt of a call, and whether the one before has ended."""
+        """Say what becomes of the next attempt of a call, and whether the one before has ended; `cost` None: void."""
         entry, given = replace(self.calls[call]), self.allowed.get(call)
+        own = self.own(asked.task)
+        is_heir = given and cost is None and asked.task == entry.task and asked.most[0] <= entry.held[0]
+        if is_heir and own.applies("", asked.model, asked.who) and self.key(own, asked.task) == given[0]:
+            del self.allowed[call]
+            self.resolve(call, (0, 0))
+            if not self.is_closed(asked) and self.try_it(asked, {}):
+                self.allowed[asked.call] = given
+                return "held", True
+            self.calls[call], self.allowed[call] = entry, given
+            entry = replace(entry)
+        cost = cost or (0, 0)
         was = given and given[1][1]
         self.resolve(call, cost)
         found = "closed" if self.is_closed(asked) else self.try_it(asked, {}) or "short"

@@ -514,14 +514,40 @@ class AttemptsContract:
         assert isinstance(waiter.result(WAIT_S), Held)
 
     @pytest.mark.parametrize("keep", [True, False])
-    def test_what_was_allowed_to_one_attempt_is_not_the_nexts(self, desk, keep):
+    def test_an_attempt_that_cost_nothing_leaves_what_it_was_allowed_to_the_next(self, desk, keep):
         spend(desk, "0.75")
         allowed(desk, once(desk))
 
-        resolved, short = self.swap(desk, Void("not_sent"), keep=keep)
+        resolved, held = self.swap(desk, Void("not_sent"), keep=keep)
+
+        assert (resolved.charge, type(held)) == (None, Held)
+        assert own(desk) == ("0.75", "0.5", "1.25")
+        settle(desk, "c2", "0.1")
+        assert own(desk) == ("0.85", "0", "1")
+
+    @pytest.mark.parametrize("keep", [True, False])
+    @pytest.mark.parametrize(("cost", "dollars", "task"), [("0.1", "0.4", "t"), (None, "0.51", "t")])
+    def test_one_that_cost_something_or_a_dearer_one_gets_nothing(self, desk, cost, dollars, task, keep):
+        spend(desk, "0.75")
+        allowed(desk, once(desk))
+
+        resolved, short = self.swap(desk, Void("failed") if cost is None else charge(cost), dollars, keep=keep)
 
         assert (resolved is None, type(short)) == (keep, Short)
-        assert own(desk) == (("0.75", "0.5", "1.25") if keep else ("0.75", "0", "1"))
-        resolved, held = self.swap(desk, Void("not_sent"), "0.25", keep=True)
-        assert isinstance(held, Held)
-        assert own(desk) == ("0.75", "0.25", "1")
+        spent = "0.75" if cost is None else "0.85"
+        assert own(desk) == (("0.75", "0.5", "1.25") if keep else (spent, "0", "1"))
+
+    def test_another_task_inherits_nothing(self, desk):
+        spend(desk, "0.75")
+        allowed(desk, once(desk))
+        resolved, held = self.swap(desk, Void("failed"), keep=True, task="u")
+        assert (resolved.charge, type(held)) == (None, Held)
+        assert (own(desk), own(desk, task="u")) == (("0.75", "0", "1"), ("0", "0.5", "1"))
+
+    def test_what_does_not_fit_another_limit_takes_nothing_along(self, desk):
+        dear = rules(machine("0.3", name="dear", models=("dear-*",)), own=TASK.task_default)
+        spend(desk, "0.75", in_force=dear)
+        allowed(desk, once(desk), in_force=dear)
+        resolved, short = self.swap(desk, Void("failed"), keep=False, in_force=dear, model="dear-1")
+        assert ({s.budget.name for s in short.violations}, resolved.charge) == ({"task", "dear"}, None)
+        assert own(desk, dear) == ("0.75", "0", "1")

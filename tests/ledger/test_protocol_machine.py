@@ -207,7 +207,7 @@ class LedgerMachine(RuleBasedStateMachine):
         before = self.draw_call(data, self.model.open())
         place, first_held = self.draw_place(data), self.model.calls[before].held
         asked = Asked(f"c{self.count}", wish.task, wish.model, wish.most, None, place, self.model.now, 0, wish.who)
-        wanted, is_ended = self.model.swap(before, cost or (0, 0), asked, keep=keep)
+        wanted, is_ended = self.model.swap(before, cost, asked, keep=keep)
         usage = None if cost is None else Charge(Money(cost[0]), {Unit.INPUT: cost[1]}, cost[1], "m", "default")
 
         answer = self.desk.ledgers[place].replace(

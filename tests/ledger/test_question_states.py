@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from lockpin_core.call import Void
 from lockpin_core.ledger.allowances import Allowance
 from lockpin_core.ledger.prune import KEPT_US, plan, prune
 from lockpin_core.ledger.question_states import QuestionStates
 from lockpin_core.ledger.verify import verify
 from lockpin_core.ledger.watchers import Watcher
 from tests.ledger.contract import hold, settle
-from tests.ledger.desk import LIFETIME, SqliteDesk, machine, rules
+from tests.ledger.desk import LIFETIME, SqliteDesk, call, machine, money, rules
 from tests.ledger.everything import chain_anew, forging
 from tests.ledger.questions_contract import TASK, allowed, once, own, spend
 
@@ -76,6 +77,28 @@ def test_an_event_that_no_ledger_writes_is_named(desk, code, change, words):
     assert verify(desk.path).wrong is None
 
     forge(desk, code, **change)
+
+    assert words in verify(desk.path).wrong.words
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"by_nano": 26 * 10**7}, "it passes on what call c1 was not allowed"),
+        ({"call": "c9"}, "it passes on what call c9 was not allowed"),
+        ({"to": "c9"}, "it takes back what call c2 was not allowed"),
+    ],
+)
+def test_what_one_attempt_leaves_to_the_next_is_judged(desk, change, words):
+    spend(desk, "0.75")
+    allowed(desk, once(desk))
+    desk.ledger.replace("c1", Void("failed"), call("c2", "0.5"), TASK, keep=False).result(20)
+    desk.ledger.shrink("c2", money("0.2"), 0).result(20)
+    settle(desk, "c2", "0.1")
+    desk.ledger.stop()
+    assert verify(desk.path).wrong is None
+
+    forge(desk, "allowance_passed_on", **change)
 
     assert words in verify(desk.path).wrong.words
 

@@ -73,6 +73,8 @@ def test_record_has_its_fields_and_an_instant_to_the_second():
          'question 41 is answered "raise" by $1.00'),
         ("allowed_once", {"question": "41", "call": "c1", "by_nano": 10**8, "account": ROLLING},
          "limit raised by $0.10 for call c1, by the answer to question 41: any of task:fix"),
+        ("allowance_passed_on", {"call": "c1", "to": "c2", "by_nano": 10**8, "account": ROLLING},
+         "what call c1 was allowed, $0.10, is its next attempt's, call c2"),
         ("allowance_ended", {"call": "c1", "by_nano": 10**8, "account": ROLLING},
          "$0.10 of what call c1 was allowed and has not used is taken back: any of task:fix"),
         ("raises_forgotten", {"raised_nano": 5 * 10**8, "account": ROLLING},
