@@ -19,7 +19,8 @@ _GUESSES = 6  # before halves are tried, which never take long
 def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict[str, object]:
     """Say with which output limit the call would be held if it were sent now; nothing where there is none.
 
-    A request without a limit gets longer by one, and what is said must fit with that.
+    A request without a limit gets longer by one, and what is said must fit with that: the call itself, and the room for
+    the last small calls that it leaves.
     """
     if priced.parsed.output_limit is None:
         content = priced.parsed.content
@@ -30,6 +31,7 @@ def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict
             strings=content.strings + _FIELD_STRINGS,
         )
         priced = replace(priced, parsed=replace(priced.parsed, content=longer))
+        call = replace(call, reserve=priced.call(call.output_limit).reserve)
     asked = call.output_limit or 0
     most = largest_fitting(priced, call, standings)
     if not priced.wire.has_limit or not max(1, priced.wire.least_output(priced.parsed)) <= most < asked:

@@ -51,10 +51,11 @@ class Desk:
     """Calls in, decisions out."""
 
     def __init__(
-        self, settings: Config | None = None, ledger: MemoryLedger | None = None, clock: Clock = lambda: NOW
-    ) -> None:
+        self, settings: Config | None = None, ledger: MemoryLedger | None = None, clock: Clock = lambda: NOW,
+        prices: PriceTable | None = None,
+    ) -> None:  # fmt: skip
         self.config = settings or config()
-        self.prices = PriceTable.load(shipped_dir(), self.config.pricing, self.config.models)
+        self.prices = prices or PriceTable.load(shipped_dir(), self.config.pricing, self.config.models)
         self.ledger = ledger or MemoryLedger(clock=clock)
         rules = Rules(self.config.all_budgets(), self.config.task_default())
         self.engine = Engine(self.config, self.prices, self.ledger, rules=rules, clock=clock)
