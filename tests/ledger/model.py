@@ -67,7 +67,8 @@ class Model:
         self.calls, self.waiting = {}, []
         self.raises, self.forgotten = {}, {}  # by account
         self.allowed = {}  # what was allowed to open calls: the account's key, and its raise
-        self.answers = {}  # of those who have waited: "held", "lower", "short" or "closed"
+        self.answers = {}  # of those who have waited: "held", "lower", "short", "closed" or "paused"
+        self.stopped = set()  # whose calls of which task pause
 
     # Accounts.
 
@@ -141,9 +142,9 @@ class Model:
         return found
 
     def hold(self, asked, *, waits, out_of_turn):
-        """Say what becomes of a call: "held", "lower", "short", "behind", "closed" or "waits"."""
-        if self.is_closed(asked):
-            return "closed"
+        """Say what becomes of a call: "held", "lower", "short", "behind", "closed", "paused" or "waits"."""
+        if shut := self.shut(asked):
+            return shut
         ahead = {} if out_of_turn else self.ahead(self.waiting)
         if waits:
             found = self.turn_of(asked, ahead)
@@ -156,8 +157,8 @@ class Model:
 
     def turn_of(self, one, ahead):
         """Give the answer of a call that may wait; None: it waits."""
-        if self.is_closed(one):
-            return "closed"
+        if shut := self.shut(one):
+            return shut
         if not self.short_on(one, one.most, ahead):
             return self.take(one, "held")
         sizes = [size for size in one.sizes if self.may_wait(one, size)]
@@ -182,9 +183,12 @@ class Model:
         self.tasks.setdefault(asked.task, Task())
         return how
 
-    def is_closed(self, asked):
+    def shut(self, asked):
+        """Say why no call of a task goes now: it is "closed", or "paused"; None: it may."""
         task = self.tasks.get(asked.task)
-        return task is not None and task.is_closed and task.user == asked.who.user
+        if task is not None and task.is_closed and task.user == asked.who.user:
+            return "closed"
+        return "paused" if (asked.task, asked.who.user) in self.stopped else None
 
     def serve(self):
         """Try all who wait in their order, and once more after one has gone: another may be short on more then."""
@@ -203,7 +207,7 @@ class Model:
 
     def allow(self, asked, needed, short_by, *, out_of_turn):
         """Say whether a call gets what its task is short of, by a question that showed these amounts."""
-        if self.is_closed(asked) or asked.most[0] > needed:
+        if self.shut(asked) or asked.most[0] > needed:
             return False
         own = self.own(asked.task)
         key = self.key(own, asked.task)
@@ -251,7 +255,7 @@ class Model:
         cost = cost or (0, 0)
         was = given and given[1][1]
         self.resolve(call, cost)
-        found = "closed" if self.is_closed(asked) else self.try_it(asked, {}) or "short"
+        found = self.shut(asked) or self.try_it(asked, {}) or "short"
         if found == "held" or not keep:
             return found, True
         self.calls[call] = entry

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from lockpin_core.call import Charge, Void
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import CommandError, LedgerError, LedgerUnavailable
-from lockpin_core.ledger.protocol import Closed, Held, Link, Resolved, Short, Wait
+from lockpin_core.ledger.protocol import Closed, Held, Link, Paused, Resolved, Short, Wait
 from lockpin_core.ledger.questions import APPROVAL, ONCE, REFUSE, Asking, Choice
 from lockpin_core.money import Money
 from lockpin_core.usage import Unit
@@ -49,7 +49,7 @@ from tests.sim.model import NOBODY, Rule
 
 SECOND, MICROSECOND = 10**6, timedelta(microseconds=1)
 TERMS = st.tuples(st.none() | LIMITS, WINDOWS)  # of a task
-ANSWERS = {"held": Held, "lower": Held, "short": Short, "behind": Short, "closed": Closed}
+ANSWERS = {"held": Held, "lower": Held, "short": Short, "behind": Short, "closed": Closed, "paused": Paused}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -122,7 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.futures[call_id] = answer, asked
             return
         found = self.judge(answer, wanted, asked)
-        assert isinstance(found, Closed) or told(found.standings) == stood
+        assert isinstance(found, Closed | Paused) or told(found.standings) == stood
         if isinstance(found, Short):
             short = self.model.short_on(asked, asked.most, {})
             assert {(s.budget.name, s.subject) for s in found.violations} == {key[:2] for key, _ in short}
@@ -137,6 +137,25 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (quote.most.nano, quote.tokens) == (asked.most if wanted == "held" else asked.lower)
             assert (found.at, found.waited) == (instant(self.model.now), (self.model.now - asked.since) * MICROSECOND)
         return found
+
+    @rule(data=st.data(), task=TASKS, who=WHO)
+    def stop_task(self, data, task, who):
+        """Let the calls of a task pause, of one user or of those without."""
+        payers = d.call("x", "0", task=task, **payers_of(who)).payers
+        asked = self.ledger(data).stop_task(payers, who="loop", data={})
+        assert asked.result(WAIT_S) == ((task, who.user) not in self.model.stopped)
+        self.model.stopped.add((task, who.user))
+
+    @rule(task=TASKS)
+    def resume_task(self, task):
+        """Let all calls of a task go on."""
+        stopped = {(name, user) for name, user in self.model.stopped if name == task}
+        self.model.stopped -= stopped
+        if stopped:
+            self.desk.admin.task_resume(task, who="ada")
+        else:
+            with pytest.raises(CommandError):
+                self.desk.admin.task_resume(task, who="ada")
 
     # What a person allows, and the next attempt.
 
@@ -197,7 +216,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )  # fmt: skip
         found = self.judge(answer, wanted, asked)
         stood = self.model.standings(wish.task, wish.model, wish.who)
-        assert isinstance(found, Closed) or told(found.standings) == stood
+        assert isinstance(found, Closed | Paused) or told(found.standings) == stood
         assert (self.ledger(data).question(question.id).result(WAIT_S).used is not None) == (question.id in self.used)
 
     @precondition(lambda self: self.model.open())
@@ -220,7 +239,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (resolved.first, resolved.charge, resolved.held.nano) == (True, usage, first_held[0])
         assert isinstance(found, ANSWERS[wanted]), (asked, wanted, found)
         stood = self.model.standings(wish.task, wish.model, wish.who)
-        assert isinstance(found, Closed) or told(found.standings) == stood
+        assert isinstance(found, Closed | Paused) or told(found.standings) == stood
         if wanted == "held" and data.draw(st.booleans(), "again"):
             again = self.desk.ledgers[place].replace(
                 before, usage or Void("failed"), sized(asked, wish.most), self.rules, keep=keep
