@@ -95,14 +95,24 @@ def _is_failure(response: http.Response | None) -> bool:
     return response is not None and response.status_code in STATUSES
 
 
+def _is_empty(response: http.Response | None) -> bool:
+    """Say whether a stream has ended with its head."""
+    if response is None or not response.stream or response.raw_content:
+        return False
+    return 200 <= response.status_code < 300
+
+
 def _ask_at_reply() -> None:
-    """Ask once the whole reply of an error is there."""
+    """Ask once the whole reply of an error is there, or a stream is over that has no body at all."""
     original = HttpStream.send_response
 
     def send_response(self: HttpStream, already_streamed: bool = False) -> Generator[Any, Any, None]:  # noqa: FBT001, FBT002
-        is_failed = not already_streamed and _may_follow(self) and SENT in self.flow.metadata
-        if is_failed and _is_failure(self.flow.response) and (yield from _has_gone_on(self)):
-            return
+        if not already_streamed and _may_follow(self) and SENT in self.flow.metadata:
+            is_empty = _is_empty(self.flow.response)
+            if is_empty:
+                self.flow.metadata[EMPTY] = True
+            if (is_empty or _is_failure(self.flow.response)) and (yield from _has_gone_on(self)):
+                return
         yield from original(self, already_streamed)
 
     HttpStream.send_response = send_response  # type: ignore[method-assign]

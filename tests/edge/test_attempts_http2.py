@@ -20,6 +20,7 @@ STREAM = {"type": "text/event-stream", "body": streams.finished("chat", 9)}
 FAILURES = {
     "503": busy(503), "429": busy(429), "late": busy(503) | {"late": True}, "reset": RESET, "goaway": GOAWAY,
     "close": CLOSE, "empty": EMPTY, "empty-late": EMPTY | {"late": True},
+    "empty-bare": EMPTY | {"bare": True},
 }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """A loopback provider that speaks HTTP/2 alone, in a process of its own: answers by turns, logs each request.
 
 `x-origin` is {"turns", "key"}, as for `origin.py`. A turn is {"status", "body", "type"}, or {"reset": true} (before a
-reply), {"goaway": true}, {"close": true}; with "late" the stream is reset once more after its whole reply, which a server
-may do. The log has a line for each request: its body, its HTTP/2 stream, and the number of its connection.
+reply), {"goaway": true}, {"close": true}; with "bare" there is no body at all; with "late" the stream is reset once more
+after its whole reply, which a server may do. The log has a line for each request: its body, its HTTP/2 stream, and the number of its connection.
 """
 
 import argparse
@@ -73,8 +73,9 @@ class Speaker:
 
     def reply(self, stream: int, turn: dict) -> None:
         told = {":status": str(turn.get("status", 200)), "content-type": turn.get("type", "application/json")}
-        self.spoken.send_headers(stream, [*told.items()])
-        self.spoken.send_data(stream, turn.get("body", "").encode(), end_stream=True)
+        self.spoken.send_headers(stream, [*told.items()], end_stream="bare" in turn)
+        if "bare" not in turn:
+            self.spoken.send_data(stream, turn.get("body", "").encode(), end_stream=True)
         if turn.get("late"):
             self.flush()
             reset = b"\x00\x00\x04\x03\x00" + stream.to_bytes(4) + b"\x00\x00\x00\x00"

@@ -43,6 +43,7 @@ PLAIN = {"plain": True}
 DROP = {"close": "before"}  # after the request has come
 # Streams that end before their first byte: in order, and broken off.
 EMPTY = streams.SSE | {"body": ""}
+BARE = {"type": "text/event-stream", "body": ""}  # with a length of 0
 CUT = streams.SSE | {"body": "data: {}\n\n", "cut_after": 0}
 
 
