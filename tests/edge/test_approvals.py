@@ -292,11 +292,24 @@ def test_an_answer_is_good_after_the_proxy_was_started_anew(tmp_path):
         rig.assert_true_books()
 
 
+def test_a_proxy_that_is_told_to_end_does_not_wait_for_an_answer(tmp_path):
+    with running(tmp_path) as rig:
+        rig.watch()
+        call = rig.ask()
+        rig.asked()
+
+        assert rig.proxy.stop() == 0
+
+        with contextlib.suppress(OSError, client.http.client.HTTPException):
+            assert call.result(60).status == 503
+        rig.assert_true_books()
+
+
 def test_what_was_allowed_is_taken_back_when_the_proxy_is_killed_under_the_call(tmp_path):
     """Whoever settles what a dead proxy held ends what was allowed with it: all of it is charged, and used."""
     gate = tmp_path / "gate"
     with running(tmp_path) as rig:
-        rig.watch()
+        watcher = rig.watch()
         body = {"model": "ask-model", "max_tokens": 5000, "messages": [{"role": "user", "content": "hi"}]}
         order = sdks.order(body=reply(1000), head_gate=str(gate))["x-origin"]
         call = rig.pool.submit(client.call, rig.proxy, PATH, body, patience_s=90, x_lockpin_task="t", x_origin=order)
@@ -315,5 +328,6 @@ def test_what_was_allowed_is_taken_back_when_the_proxy_is_killed_under_the_call(
         assert [each["by_nano"] for each in rig.events("allowance_ended")] == [0]
         (row,) = rig.rows("SELECT spent_nano FROM accounts WHERE scope = 'task' AND subject = 't'")
         assert (row["spent_nano"], rig.limit()) == (140 * CENT, 140)
+        processes.end(watcher)
         assert ask(rig.proxy, 1, text="more").status == 402
         rig.assert_true_books()
