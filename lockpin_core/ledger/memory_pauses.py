@@ -65,11 +65,6 @@ class MemoryPauses:
         subjects = subjects_of(payers, (TASK, KEY))
         return chosen(at, ((kind, one, pause) for (kind, one), pause in self._pauses.items() if one in subjects))
 
-    def all(self, at: int) -> list[Paused]:
-        """Give everybody whose calls pause."""
-        here = sorted(self._pauses.items())
-        return [told_of(at, kind, subject, pause) for (kind, subject), pause in here if pause.is_on(at)]
-
     def charged(self, row: int, payers: Payers, nano: int, at: int) -> tuple[Paused, ...]:
         """Take notice of a charge; give whose calls pause from now on."""
         self._charges.append(_Charged(row, at, payers, nano))

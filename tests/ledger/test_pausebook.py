@@ -7,14 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from lockpin_core.errors import LedgerError
+from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import prune
 from lockpin_core.ledger.books import Books
+from lockpin_core.ledger.pausebook import breaker_state
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Held, Paused, Rules
 from lockpin_core.ledger.verify import verify
 from tests.ledger import desk as d
-from tests.ledger.backends import OnSqliteTwice
+from tests.ledger.backends import OnSqlite, OnSqliteTwice
 from tests.ledger.contract import hold, settle
 from tests.ledger.desk import OWN, WAIT_S, SqliteDesk, call
 from tests.ledger.pauses_contract import BY_KEY, BY_TASK, FAST, PausesContract, breaking, paused, spend, told, trips
@@ -214,3 +215,52 @@ def test_without_a_limit_a_call_goes_while_the_ledger_is_away_unless_it_pauses(d
 
         connection.execute("ROLLBACK")
     assert found == [False, True]
+
+
+def test_what_stands_is_read_beside_a_running_process(desk):
+    spend(desk, "c1", "1.1")
+    spend(desk, "c2", "1.1", task="over")
+    desk.admin.breaker_reset("task", "over", who="ada")
+    desk.admin.breaker_set(BY_KEY, who="ada")
+    desk.ledger.stop_task(call("x", "0", task="round", user="ann").payers, who="loop", data={}).result(WAIT_S)
+
+    state = breaker_state(desk.path, d.NOON - timedelta(hours=1))  # its own clock is behind the ledger's
+
+    assert (state.by_command, state.by_config, state.rule) == (BY_KEY, BY_TASK, BY_KEY)
+    until = d.NOON + timedelta(minutes=5)
+    assert [(one.subject, one.user, one.until, one.at) for one in state.pauses] == [
+        ("t", None, until, d.NOON),
+        ("round", "ann", None, d.NOON),
+    ]
+    assert [one.subject for one in breaker_state(desk.path, until).pauses] == ["round"]
+    assert breaker_state(desk.path, d.NOON).by_config == BY_TASK
+
+
+def test_a_ledger_that_cannot_be_read_is_said(desk):
+    desk.ledger.stop()
+    with closing(sqlite3.connect(desk.path)) as books:
+        books.execute("DROP TABLE pauses")
+
+    with pytest.raises(LedgerUnavailable, match="cannot be read: no such table"):
+        breaker_state(desk.path, d.NOON)
+
+
+def test_pauses_that_mean_nothing_any_more_go_with_the_next_trip(desk):
+    spend(desk, "c1", "1.1")
+    desk.clock.now += timedelta(days=1, minutes=5) - timedelta(microseconds=1)
+    spend(desk, "c2", "1.1", task="b")
+    assert [row["subject"] for row in desk.query("SELECT subject FROM pauses ORDER BY subject")] == ["b", "t"]
+    desk.clock.now += timedelta(microseconds=1)
+
+    spend(desk, "c3", "1.1", task="c")
+
+    assert [row["subject"] for row in desk.query("SELECT subject FROM pauses ORDER BY subject")] == ["b", "c"]
+    assert verify(desk.path).wrong is None
+
+
+def test_more_tasks_than_are_remembered_are_added_up_all_the_same():
+    with closing(OnSqlite()) as desk:
+        for turn in range(2):
+            for number in range(300):
+                tripped = spend(desk, f"c{turn}-{number}", "0.6", task=f"t{number}")
+                assert tripped == ([("task", f"t{number}", None, "1.2")] if turn else [])
