@@ -7,7 +7,7 @@ import fnmatch
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pricebook
@@ -291,8 +291,17 @@ def bill(asked: Asked, *, limit: int | None = None) -> Bill:
         ("input", "cache_read", *body.cached, *sorted(sound | drawn)),
         (*body.made, *(["audio_out"] if body.speaks else [])),
         body.fees,
-        tuple(bill_other(one, body, told, asked.other) for one in body.others if asked.other is not None),
+        tuple(
+            bill_other(fallen(one, limit), body, told, asked.other) for one in body.others if asked.other is not None
+        ),
     )
+
+
+def fallen(one: Other, limit: int | None) -> Other:
+    """Give what another model may do where the request's limit is lowered to this one."""
+    if limit is None or not one.follows:
+        return one
+    return replace(one, carries=min(one.carries, limit), limit=None if one.limit is None else min(one.limit, limit))
 
 
 def bill_other(one: Other, body: Body, told: Mapping, model: Model) -> tuple[int, int]:

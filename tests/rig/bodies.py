@@ -23,6 +23,7 @@ class Other:
     carries: int = 0  # output tokens of others that it may read the first time
     fills: bool = False  # what tools brought in before may fill its window even the first time
     limit: int | None = 0  # tokens that it writes each time; None: the model's most
+    follows: bool = False  # its limit falls with that of the request, and no more than that is said before it
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ CLAUDE = [
         "falls back",
         limit=4000,
         told={"fallbacks": [{"model": "OTHER", "max_tokens": 9000}]},
-        others=(Other(carries=4000, limit=9000),),
+        others=(Other(carries=4000, limit=9000, follows=True),),
     ),
     _claude(
         "falls back with what it found",
@@ -200,7 +201,7 @@ CLAUDE = [
         told={"fallbacks": [{"model": "OTHER"}], "tools": [{**FETCH, "max_uses": 2}]},
         reads=3,
         writes=3,
-        others=(Other(reads=3, fills=True, limit=4000),),
+        others=(Other(reads=3, fills=True, limit=4000, follows=True),),
     ),
     _claude(
         "compacts",
