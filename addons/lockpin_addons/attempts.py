@@ -165,12 +165,13 @@ class Attempts:
 
     async def _rest(self, flow: http.HTTPFlow, pause: int) -> bool:
         """Wait so many milliseconds, in which nothing of the call is sent; False: the proxy is stopping."""
-        was_sent = flow.metadata.pop(guard.SENT, False)
+        was_sent = flow.metadata.pop(guard.SENT, None)
         try:
             await asyncio.wait_for(self._stopping.wait(), pause / 1000)
         except TimeoutError:
             return True
-        flow.metadata[guard.SENT] = was_sent
+        if was_sent:
+            flow.metadata[guard.SENT] = True
         return False
 
     def _tell(self, flow: http.HTTPFlow, admitted: Admitted, ended: Resolved | None) -> None:

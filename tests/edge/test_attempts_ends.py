@@ -167,6 +167,25 @@ def test_a_proxy_that_is_told_to_stop_gives_the_failed_reply(kind, tmp_path):
         assert len(sent_with(rig, 900)) == 1
 
 
+def test_a_proxy_that_is_told_to_stop_charges_nothing_for_a_connection_that_was_never_opened(tmp_path):
+    slow = "retry: {attempts: 10, base: 20s, max: 20s}\n"
+    port = processes.free_port()
+    told = streams.CONFIG.format(origin=f"http://127.0.0.1:{port}", closed=port) + slow
+    body = streams.ask("chat", 902) | {"stream": False}
+    with processes.proxy(tmp_path, told) as proxy:
+        answers = []
+        asked = threading.Thread(target=lambda: answers.append(client.call(proxy, streams.PATHS["chat"], body)))
+        asked.start()
+        until(lambda: proxy.rows("SELECT 1 FROM open_holds"))
+        until(lambda: "error establishing server connection" in proxy.printed())
+        assert proxy.stop(signal.SIGTERM) == 0
+        asked.join(processes.PATIENCE_S)
+
+        assert [answer.status for answer in answers] == [502]
+        hold, end = proxy.rows("SELECT * FROM rows WHERE kind IN ('hold', 'charge', 'void') ORDER BY id")
+        assert (end["call"], end["kind"], end["reason"]) == (hold["call"], "void", "not_sent")
+
+
 @contextlib.contextmanager
 def asking_aside(rig, limit, *told):
     """Have a call under way in a thread; give where its answer comes."""

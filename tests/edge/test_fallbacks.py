@@ -17,6 +17,7 @@ task: {budget_usd: 0.02}
 fallbacks:
   openai/chat-model: [openai/dear-model, openai/other-model]
   openai/other-model: [together/far-model]
+  openai/wide-model: [openai/tiny-model]
   openai/lone-model: [anthropic/messages-model, groq/far-model, openai/nobody, nobody/x, together/far-model]
   openai/back-model: [fireworks/far-model, openai/other-model]
   anthropic/*: [deepseek/far-model]
@@ -24,6 +25,8 @@ keys: {provider_env: {together: RIG_TOGETHER, deepseek: RIG_DEEPSEEK, fireworks:
 """
 PRICES = """
   other-model: {input_per_mtok: 2, output_per_mtok: 10, max_output_tokens: 100000, context_tokens: 200000}
+  wide-model: {input_per_mtok: 1, output_per_mtok: 5, max_output_tokens: 100000, context_tokens: 200000}
+  tiny-model: {input_per_mtok: 1, output_per_mtok: 1, max_output_tokens: 100000, context_tokens: 200000}
   lone-model: {input_per_mtok: 1, output_per_mtok: 5, max_output_tokens: 100000, context_tokens: 200000}
   back-model: {input_per_mtok: 1, output_per_mtok: 5, max_output_tokens: 100000, context_tokens: 200000}
   far-model: {input_per_mtok: 3, output_per_mtok: 15, max_output_tokens: 100000, context_tokens: 200000}
@@ -183,6 +186,18 @@ def test_each_model_has_its_own_attempts(tmp_path):
     assert [end["kind"] for end in found.ends] == ["charge", "void", "charge", "charge"]
     numbers = [json.loads(hold["data"]).get("attempt", {}).get("number") for hold in found.holds]
     assert numbers == [None, 2, 3, 4]
+
+
+def test_a_cheaper_model_may_fit_where_the_next_attempt_of_the_first_does_not(tmp_path):
+    with running(tmp_path, attempts=2) as rig:
+        probe = tries.send(rig, "chat", PLAIN, task=tries.new_task(), model="wide-model", limit=1000)
+        prompt = probe.holds[0]["usd"] - 1000 * 5_000
+        limit = (20_000_000 - prompt) // 5_000  # all of the task's budget, but for less than a token
+        found = tries.send(rig, "chat", busy(503), PLAIN, task=tries.new_task(), model="wide-model", limit=limit)
+
+    assert models(found) == ["wide-model", "tiny-model"]
+    assert found.answer.status == 200
+    assert found.charged == [estimated_input(found.requests[0], 1_000), 10 * 1_000 + limit * 1_000]
 
 
 def test_a_quota_that_is_used_up_is_not_tried_again_but_another_model_is(tmp_path):
