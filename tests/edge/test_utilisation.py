@@ -6,10 +6,12 @@ What the provider billed is what the ledger has, nothing passes the limit, and n
 from functools import partial
 
 import processes
+import pytest
 
 from tests.sim import live
 
 
+@pytest.mark.timeout(300)  # of 20 s of work, on a machine that others may use
 def test_a_budget_is_used_up_over_real_sockets(tmp_path):
     fleet, _ = live.use_up(partial(processes.proxy, tmp_path, kind="up"), 4)
 

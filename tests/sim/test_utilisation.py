@@ -17,6 +17,7 @@ from tests.sim.utilisation import Books, Plan, Used, meets
 PROMPT = {"input_tokens": 20, "cache_read_input_tokens": 10_000, "cache_creation_input_tokens": 1_000}
 
 
+@pytest.mark.timeout(320)  # a matter of seconds, but on a machine that others may use
 def test_99_percent_of_a_budget_is_spent_before_a_call_is_refused_for_good():
     command = [sys.executable, "-P", str(ROOT / "scripts" / "simulate"), "--utilisation", "--quick", "--jobs", "2"]
     environment = os.environ | {"PYTHONHASHSEED": "0"}
