@@ -1,4 +1,5 @@
 import asyncio
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 
@@ -6,6 +7,7 @@ import pytest
 
 from lockpin_core.admission_question import Asker, is_for_a_person
 from lockpin_core.admission_waits import Waits
+from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import Short
 from tests.ledger import desk as d
@@ -87,6 +89,37 @@ def test_where_nobody_watches_or_there_is_no_time_nobody_is_asked(ledger, clock)
     ledger.watchers = 0
     assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, SECOND)) is None
     assert ledger.questions() == []
+
+
+class Away(MemoryLedger):
+    """A ledger that cannot be reached: from the beginning, or once a question is put."""
+
+    def __init__(self, clock, *, puts):
+        super().__init__(clock=clock)
+        self.watchers, self.puts = 1, puts
+
+    def ask(self, asking):
+        return super().ask(asking) if self.puts else failed()
+
+    def question(self, question_id):
+        return failed()
+
+
+def failed():
+    future = Future()
+    future.set_exception(LedgerUnavailable("the ledger cannot be read"))
+    return future
+
+
+@pytest.mark.parametrize("puts", [True, False])
+def test_while_the_ledger_is_away_there_is_no_answer(clock, puts):
+    ledger = Away(clock, puts=puts)
+    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock)
+
+    found = asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, SECOND / 4))
+
+    assert (found is not None) is puts
+    assert found is None or found.answer is None
 
 
 def test_only_what_the_tasks_own_dollars_are_in_the_way_of_is_for_a_person(ledger):

@@ -318,6 +318,14 @@ class QuestionsContract:
         assert own(desk, tight) == ("0.75", "0", "1")
         assert desk.ledger.question(question.id).result(WAIT_S).used is None
 
+    def test_a_limit_of_tokens_stands_too(self, desk):
+        tokens = rules(machine("100"), own=replace(TASK.task_default, limit_tokens=150))
+        spend(desk, "0.75", in_force=tokens)  # and 20 tokens of the 150
+        question = once(desk)
+        assert isinstance(allowed(desk, question, in_force=tokens, tokens=131), Short)
+        assert own(desk, tokens) == ("0.75", "0", "1")
+        assert isinstance(allowed(desk, question, in_force=tokens, tokens=130), Held)
+
     def test_no_call_gets_more_than_was_shown(self, desk):
         spend(desk, "0.75")
         question = once(desk)

@@ -14,7 +14,7 @@ from lockpin_core.ledger.verify import verify
 from lockpin_core.ledger.watchers import Watcher
 from tests.ledger.contract import hold, settle
 from tests.ledger.desk import LIFETIME, SqliteDesk, call, machine, money, rules
-from tests.ledger.everything import chain_anew, forging
+from tests.ledger.everything import chain_anew, forging, tables_anew
 from tests.ledger.questions_contract import TASK, allowed, once, own, spend
 
 KEPT = timedelta(microseconds=KEPT_US)
@@ -148,6 +148,17 @@ def test_what_is_kept_of_an_allowance_is_compared(desk):
     with forging(desk.path) as books:
         books.execute("DELETE FROM allowances")
     assert "call c1: what it was allowed is not kept" in verify(desk.path).wrong.words
+
+
+def test_an_allowance_whose_call_has_no_hold_is_named(desk):
+    spend(desk, "0.75")
+    allowed(desk, once(desk))
+    with forging(desk.path) as books:
+        books.execute("DELETE FROM rows WHERE kind = 'hold' AND call = 'c1'")
+        books.execute("DELETE FROM open_holds")
+        chain_anew(books)
+        tables_anew(books)
+    assert "call c1: it was allowed something, and is not open" in verify(desk.path).wrong.words
 
 
 def test_a_question_is_forgotten_when_its_answer_is_good_for_nothing_any_more():

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from lockpin_core.errors import LedgerError
-from lockpin_core.ledger.watchers import BEAT_S, GONE_S, Watcher, folder_of, watching
+from lockpin_core.ledger.watchers import BEAT_S, GONE_S, Watcher, _is_there, folder_of, watching
 
 
 class Ticks:
@@ -70,6 +70,14 @@ def test_it_is_shown_no_more_often_than_needed(ledger, ticks):
         ticks.now_s += 0.01
         watcher.beat()
         assert watching(ledger, ticks) == 1
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_nobodys():
+    class Gone:
+        def stat(self, *, follow_symlinks):
+            raise FileNotFoundError
+
+    assert not _is_there(Gone(), 0)
 
 
 def test_two_names_of_a_ledger_have_one_folder_and_only_its_owner_sees_it(tmp_path, ledger, ticks):
