@@ -83,11 +83,12 @@ class Rig:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *, tool_turns: int, output: int = 41, rates: dict | None = None, more: str = "", tools: tuple = ()
-) -> Iterator[Rig]:
+    folder: Path, *, tool_turns: int, output: int = 41, rates: dict | None = None, more: str = "", tools: tuple = (),
+    cut_off: bool = False,
+) -> Iterator[Rig]:  # fmt: skip
     """Start the model and `lockpin up`, under the limits that it has by itself."""
     script, bills = folder / "script.json", folder / "bills.jsonl"
-    plan = {"tool_turns": tool_turns, "tools": dict(enumerate(tools))}
+    plan = {"tool_turns": tool_turns, "tools": dict(enumerate(tools)), "cut_off": cut_off}
     script.write_text(json.dumps(plan | {"start": START | {"output": output}, "step": STEP}))
     home = processes.make_home(folder)
     ledger = home / ".local/share/lockpin/ledger.sqlite3"
@@ -259,6 +260,26 @@ def test_an_agent_that_waited_in_vain_shows_our_words_once_and_sends_nothing_mor
         refusals = rig.refusals()
         assert len(refusals) == (2 if name == "gemini" else 1)
         assert all(row["count"] == 1 and row["waited_ms"] >= HELD_S * 1000 for row in refusals)
+
+
+def test_claude_code_is_cut_off_once_near_the_cap_and_pays_for_nothing_more(tmp_path):
+    """It sends everything again, three times, when an answer stops at its limit of 64,000 tokens: here $6.40."""
+    rates = DEAR | {"gate-model": {"input": "0", "output": "1000"}}
+    with running(tmp_path, tool_turns=1, output=64_000, rates=rates, more="daily_usd: 1000", cut_off=True) as rig:
+        lockpin(rig, "task", "new", "the loop", "--budget", "20")
+        body = {"model": "gate-model", "max_tokens": 17_000, "messages": [{"role": "user", "content": "hi"}]}
+        answer = client.call(rig.proxy, gated.PATH, body, x_lockpin_task="the loop", x_origin="{}")
+        assert answer.status == 200  # and it says nothing of its use: $17 are charged
+
+        run = play(rig, "claude", "connect", "--task", "the loop")
+
+        assert run.status == 1
+        assert "would exceed its $20.00 budget: spent $" in run.output, run.output
+        (paid,) = [json.loads(entry["body"]) for entry in rig.paid()]
+        assert 25_000 < paid["max_tokens"] < 30_000  # what $3 leave
+        (refusal,) = rig.refusals()
+        assert refusal["count"] == 1
+        lockpin(rig, "verify")
 
 
 def test_codex_is_told_to_come_by_http_and_does_so_at_once(tmp_path):

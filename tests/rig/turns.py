@@ -3,7 +3,8 @@
 The turn is read from the conversation itself (the tool results in it), so a request that is sent again gets the same
 answer. A script is JSON: {"tool_turns", "start", "step"}, the last two with the tokens of each kind: "input",
 "cache_read", "cache_write", "output". Turn n uses start + n × step of each, and no more output than the call allows.
-"tools" may name the tool of a turn: {"0": ["WebSearch", {"query": …}]}; else it is a shell.
+"tools" may name the tool of a turn: {"0": ["WebSearch", {"query": …}]}; else it is a shell. With "cut_off" a reply of
+Messages that uses its whole output limit says that it stopped there.
 """
 
 import itertools
@@ -127,6 +128,9 @@ def _messages(_path: str, request: dict, script: dict) -> dict:
         block, made = {"type": "text", "text": ""}, _said(request)
         delta = {"type": "text_delta", "text": made}
     stop = "end_turn" if tool is None else "tool_use"
+    if script.get("cut_off") and used.output == request["max_tokens"]:
+        tool, block, made, stop = None, {"type": "text", "text": ""}, "half of it", "max_tokens"
+        delta = {"type": "text_delta", "text": made}
     message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": model, "content": [],
                "stop_reason": None, "stop_sequence": None, "usage": stated}  # fmt: skip
     if not request.get("stream"):
