@@ -86,5 +86,9 @@ class Lower:
 
 
 def may_pass(short: Short, call: Call) -> bool:
-    """Say whether only money that is held for others is in the way, or a turn that is not this call's."""
-    return all(standing.is_transient(call.quote.most, call.quote.tokens) for standing in short.violations)
+    """Say whether only money that is held for others is in the way, or a turn that is not this call's.
+
+    What another version of the call must leave free is not in the way of this one, which may be small enough to use it.
+    """
+    in_the_way = with_reserve(short.violations, call.reserve)
+    return all(standing.is_transient(call.quote.most, call.quote.tokens) for standing in in_the_way)

@@ -18,7 +18,7 @@ from lockpin_core.admission_lower import Lower, Lowering
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_waits import Waits
 from lockpin_core.call import Call
-from lockpin_core.config_near_cap import Degrade, NearCap
+from lockpin_core.config_near_cap import Degrade, Landing, NearCap
 from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
 from lockpin_core.money import Money
 from lockpin_core.wire import wire_named
@@ -96,8 +96,8 @@ class Search:
         model = self.desk.prices.find("anthropic", parsed.model, desks.NOW)
         return Priced(incoming, wire, parsed, model, self.desk.prices, desks.NOW)
 
-    def __call__(self, told: dict | None = None, **more: str) -> Found:
-        priced = self.priced(told or messages(), **more)
+    def __call__(self, told: dict | None = None, landing: Landing | None = None, **more: str) -> Found:
+        priced = replace(self.priced(told or messages(), **more), landing=landing or Landing())
         call = priced.call(limit_to_set(priced, self.desk.config, capped=True))
         return asyncio.run(self.seeker.seek(priced, call))
 
@@ -447,6 +447,25 @@ def test_the_floor_in_force_is_what_waits(fit):
 
     least = [how.least.most for _, how in search.ledger.asked if isinstance(how, Wait)]
     assert least == ([] if "output" in fit else [Money.parse("0.95")])
+
+
+def test_the_smallest_version_may_wait_for_what_the_whole_must_leave_free():
+    """Of $1, 90 cents are spent and nine held, and ten are kept for landing: 256 tokens, at two and a half cents, would
+    fit if nothing were held, and may use what is kept."""
+    search = Search(SHORT)
+    settings = replace(NOBODY_ASKED, landing=Landing(1, 1000), degrade=Degrade())
+    search.seeker._config = search.desk.config = replace(search.desk.config, near_cap=settings)
+    search.seeker.conversations._degrade = settings.degrade
+    kept = nouns.standing(nouns.TASK, limit="1", spent="0.9", held="0.09")._replace(reserved=Money.parse("0.1"))
+    search.ledger.answers = [in_the_way(kept)]
+
+    found = search(messages(limit=4000), landing=settings.landing)
+
+    assert search.ledger.steps == [PLAIN, LOWER, seconds(30), LAST]
+    least = next(how for _, how in search.ledger.asked if isinstance(how, Wait))
+    assert (least.least.most, least.least_reserve) == (Money.parse("0.0256"), None)
+    assert found.call.quote.most == Money.parse("0.0256")
+    assert [standing.reserved for standing in found.answer.violations] == [Money(0)]
 
 
 def test_what_a_smaller_version_waited_is_added_up():
