@@ -40,7 +40,7 @@ class DriftWatch:
 
     def wants(self, payers: Payers, size: int) -> bool:
         """Say whether the request of a call, of so many bytes, is to be kept until the call is settled."""
-        task, now = _name(payers), self._clock()
+        task, now = payers.whose, self._clock()
         profile, looked = self._profiles.get(task), self._looked.get(task)
         is_due = profile is None or not profile.is_whole or looked is None or now - looked >= _AGAIN
         if size > ON_LOOP_BYTES and not is_due:
@@ -73,7 +73,7 @@ class DriftWatch:
         setting: Setting | None = None
         if request is not None:
             setting = await beside_loop(len(request.body), lambda: wire.setting(request))
-        name = _name(call.payers)
+        name = call.payers.whose
         if name not in self._profiles:
             kept = await self._kept(name)
             if name not in self._profiles:  # nobody was quicker
@@ -110,11 +110,6 @@ def _seen(call: Call, setting: Setting | None, charge: Charge) -> Seen:
     tools, system = (None, None) if setting is None else (setting.tools.hex(), setting.system.hex())
     beside = client_of({"user-agent": call.client}).beside
     return Seen(call.model, charge.amount.nano, (read, prompt_tokens(charge.usage)), tools, system, beside)
-
-
-def _name(payers: Payers) -> str:
-    """Name a task as its profile has it: each user's calls of it are their own."""
-    return payers.task if payers.user is None else f"{payers.task}\x1f{payers.user}"
 
 
 def _remember[V](known: OrderedDict[str, V], key: str, value: V) -> None:

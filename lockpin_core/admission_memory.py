@@ -58,7 +58,7 @@ class Conversations:
             if first is None:
                 return None
             said = first
-        return hashlib.sha256(b"\0".join((incoming.payers.task.encode(), said))).digest()
+        return hashlib.sha256(b"\0".join((incoming.payers.whose.encode(), said))).digest()
 
     async def marks(self, conversation: bytes | None) -> Marks:
         """Read what is remembered; with the ledger out of reach, nothing."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from lockpin_core.admission import Priced
+from lockpin_core.admission import Incoming, Priced
 from lockpin_core.aside import ON_LOOP_BYTES, beside_loop
 from lockpin_core.clock import Clock, instant, micros
 from lockpin_core.errors import LedgerUnavailable
@@ -66,7 +66,7 @@ class Repeats:
             same.running.pop(call_id, None)
 
     async def _of_tools(self, priced: Priced) -> Loop | None:
-        wire, body, task = priced.wire, priced.incoming.body, priced.incoming.payers.task
+        wire, body, whose = priced.wire, priced.incoming.body, priced.incoming.payers.whose
         turns = max(self._repeats - 1, LEAST_TURNS)
         if not wire.tool_mark:
             return None
@@ -74,17 +74,17 @@ class Repeats:
         results, first = await beside_loop(size, partial(_counted, body, wire.tool_mark))
         if results < turns:
             return None
-        key = hashlib.sha256(body[max(first - _AROUND, 0) : first + _AROUND] + task.encode()).digest()
+        key = hashlib.sha256(body[max(first - _AROUND, 0) : first + _AROUND] + whose.encode()).digest()
         then, due = self._read.get(key, (0, 0))
         if len(body) > ON_LOOP_BYTES and then <= results < due:  # with fewer it is another one, or was taken back
             return None
         row: Row = await beside_loop(len(body), lambda: row_of(wire.tool_steps(priced.incoming.request())))
         _remember(self._read, key, (results, results + max(turns - row.turns, 1)))
-        return row.loop(task, self._repeats)
+        return row.loop(whose, self._repeats)
 
     async def _of_requests(self, priced: Priced) -> Loop | None:
         incoming, now = priced.incoming, self._clock()
-        same = await self._seen(incoming.payers.task, incoming.body)
+        same = await self._seen(incoming)
         running = [call for call, since in same.running.items() if now - since >= _RUNS]
         for call in running:
             self.ended(call)
@@ -98,19 +98,19 @@ class Repeats:
         same.untold, same.at = same.untold + 1, now
         if same.times < 2:
             return None
-        mark = request_mark(incoming.payers.task, incoming.body) if same.digest is None else same.digest
+        mark = _mark(incoming) if same.digest is None else same.digest
         if same.untold >= self._patience(same):
             await self._add_up(mark, same, now)
         return Loop(REQUEST, same.times, mark) if same.times >= self._repeats else None
 
-    async def _seen(self, task: str, body: bytes) -> _Same:
+    async def _seen(self, incoming: Incoming) -> _Same:
         """Find what is known of a request; of a large one no more than samples are compared at its first time."""
-        sample = hashlib.sha256(b"%d\0%b\0%b" % (len(body), task.encode(), _sampled(body))).digest()
+        sample = request_mark(incoming.payers.whose, f"{len(incoming.body)}\0{_to(incoming)}", _sampled(incoming.body))
         same = self._same.get(sample)
         if same is None:
             same = _Same(None)
         else:
-            digest = await beside_loop(len(body), partial(request_mark, task, body))
+            digest = await beside_loop(len(incoming.body), partial(_mark, incoming))
             if same.digest is None:
                 same.digest = digest
             elif same.digest != digest:
@@ -134,6 +134,15 @@ class Repeats:
         same.told, same.untold = (marks["times"] if is_recent else 0) + same.untold, 0
         changes: dict[str, object] = {"times": same.told, "at": micros(now)}
         self._ledger.mark(mark, changes if is_recent else changes | NEW)
+
+
+def _to(incoming: Incoming) -> str:
+    """Say what a request is sent to: its path names the model where its body does not."""
+    return f"{incoming.provider.name}\0{incoming.path}"
+
+
+def _mark(incoming: Incoming) -> bytes:
+    return request_mark(incoming.payers.whose, _to(incoming), incoming.body)
 
 
 def _counted(body: bytes, mark: bytes) -> tuple[int, int]:

@@ -92,7 +92,7 @@ class Seeker:
             if not isinstance(found.answer, Short):
                 return self._end(search, found)
             search.short = found.answer
-            search.is_near = self.conversations.see(priced.incoming.payers.task, found.answer.standings)
+            search.is_near = self.conversations.see(priced.incoming.payers.whose, found.answer.standings)
         return self._refused(search)
 
     async def _climb(self, rung: Rung | Cheaper, search: _Search) -> Found | None:
@@ -121,11 +121,11 @@ class Seeker:
 
     async def _go_on_lighter(self, search: _Search) -> None:
         """Make the call as light as the one before it in its conversation was, so that prompt caches go on to hit."""
-        if not self.may_lighten(search) or not self.conversations.may_be_lighter(search.sent.incoming.payers.task):
+        if not self.may_lighten(search) or not self.conversations.may_be_lighter(search.sent.incoming.payers.whose):
             return
         await self._remember(search)
         if search.marks.is_lighter:
-            self.conversations.see_lighter(search.sent.incoming.payers.task)
+            self.conversations.see_lighter(search.sent.incoming.payers.whose)
             found = await self._version(search, trim=search.marks.trim, cache_5m=search.marks.cache_5m)
             if found is not None:
                 search.priced, search.call = found
@@ -294,12 +294,12 @@ class Seeker:
         answer = found.answer
         if not isinstance(answer, Held):
             return found
-        task = search.sent.incoming.payers.task
-        self.conversations.see(task, answer.standings)
+        whose = search.sent.incoming.payers.whose
+        self.conversations.see(whose, answer.standings)
         marks = answer.call.degrade
         if TRIM in marks or CACHE_5M in marks:
             trim = found.priced.trim
-            self.conversations.keep_lighter(search.conversation, task, trim=trim, cache_5m=CACHE_5M in marks)
+            self.conversations.keep_lighter(search.conversation, whose, trim=trim, cache_5m=CACHE_5M in marks)
         if FIT in marks:
             return replace(found, conversation=search.conversation if answer.call.limit_set else None)
         if search.marks.cut and search.conversation is not None:
@@ -341,7 +341,7 @@ class Seeker:
         """Digest what makes it the same call again: its task and what it asks."""
         request = priced.incoming.request()
         same = await beside_loop(len(request.body), partial(priced.wire.same_call, request))
-        return hashlib.sha256(priced.incoming.payers.task.encode() + b"\0" + same).digest()
+        return hashlib.sha256(priced.incoming.payers.whose.encode() + b"\0" + same).digest()
 
     async def _ask(
         self, call: Call, smaller: Smaller | None = None, *, wait: Wait | None = None, out_of_turn: bool = False,

@@ -241,6 +241,11 @@ class Payers:
     project: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def whose(self) -> str:
+        """Name the task, of users each one's own: what is remembered of one's calls is not for another's."""
+        return self.task if self.user is None else f"{self.task}\x1f{self.user}"
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

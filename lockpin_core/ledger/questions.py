@@ -84,13 +84,17 @@ class Question:
 
     def is_for(self, asking: Asking) -> bool:
         """Say whether a call may join it: nobody has seen a smaller price than this call's."""
-        is_same = (self.kind, self.digest, self.task) == (asking.kind, asking.digest, asking.call.payers.task)
+        is_same = (self.kind, self.digest) == (asking.kind, asking.digest) and self._is_of(asking.call)
         return is_same and asking.needed <= self.needed
 
     def lets_go(self, call: Call, now: datetime) -> bool:
         """Say whether by "allow once" a call may have what its task is short of."""
-        is_its = call.payers.task == self.task and call.quote.most <= self.needed
+        is_its = self._is_of(call) and call.quote.most <= self.needed
         return is_its and self.answer == ONCE and self.stands(now)
+
+    def _is_of(self, call: Call) -> bool:
+        """Say whether a call is of its task and user: each user's calls of a task have a budget of their own."""
+        return (call.payers.task, call.payers.user) == (self.task, self.user)
 
     def price_of(self, answer: str) -> Money | None:
         """Give what an answer was said to cost; None: nothing was said."""

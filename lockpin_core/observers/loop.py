@@ -52,15 +52,15 @@ class Row:
     is_exact: bool = True
     oldest: Turn = ()
 
-    def loop(self, task: str, repeats: int) -> Loop | None:
-        """Give the loop that it is for a task; None: it is none yet."""
+    def loop(self, whose: str, repeats: int) -> Loop | None:
+        """Give the loop that it is of a task, as `whose` names it; None: it is none yet."""
         if self.turns < max(repeats - 1, LEAST_TURNS):
             return None
         steps = [
             b"%d %b %b" % (step.turn, step.name.encode("utf-8", "surrogatepass"), step.arguments + step.result)
             for step in self.oldest
         ]
-        mark = hashlib.sha256(b"\0".join([b"tools", task.encode(), *steps])).digest()
+        mark = hashlib.sha256(b"\0".join([b"tools", whose.encode(), *steps])).digest()
         names = tuple(sorted({step.name for step in self.oldest}))
         return Loop(TOOL if self.is_exact else NEAR, self.turns + 1, mark, names)
 
@@ -122,6 +122,7 @@ def _same(step: ToolStep) -> tuple[str, bytes, bytes]:
     return step.name, step.arguments, step.result
 
 
-def request_mark(task: str, body: bytes) -> bytes:
-    """Digest by what the same request of a task is known again."""
-    return hashlib.sha256(b"\0".join([b"request", task.encode(), hashlib.sha256(body).digest()])).digest()
+def request_mark(whose: str, to: str, body: bytes) -> bytes:
+    """Digest by what the same request of a task is known again; `to`: provider and path, which may name the model."""
+    parts = (b"request", whose.encode(), to.encode("utf-8", "surrogatepass"), hashlib.sha256(body).digest())
+    return hashlib.sha256(b"\0".join(parts)).digest()

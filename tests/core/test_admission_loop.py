@@ -1,11 +1,13 @@
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import desks
 import pytest
 from transcripts import Use, anthropic, chat, near
 
+from lockpin_core.call import Payers
 from lockpin_core.config_near_cap import Loop, NearCap
 from lockpin_core.engine import Answered
 from lockpin_core.keys import new_secret
@@ -37,15 +39,22 @@ class Desk(desks.Desk):
         settings = desks.config(near_cap=near_cap, **change)
         super().__init__(settings, ledger or Watched(clock=lambda: self.now[0], watches=watches), lambda: self.now[0])
 
-    def told(self, turns, *, task="t", settle=True, **more):
-        """Give how the header names the loop that the call after these turns is of; the code where it is refused."""
-        decision = self.ask(chat(turns) | {"model": "pen", "max_completion_tokens": 100, **more}, task=task)
+    def told(self, turns, *, task="t", settle=True, by=None, **more):
+        """Give how the header names the loop that the call after these turns is of; the code where it is refused.
+
+        `by`: the user whose call it is.
+        """
+        decision = asyncio.run(self.engine.admit(self.asked(turns, task, by, **more)))
         if isinstance(decision, Answered):
             return decision.code
         assert isinstance(decision, Admitted)
         if settle:
             self.settle(decision, 1)
         return decision.loop
+
+    def asked(self, turns, task="t", by=None, **more):
+        incoming = self.incoming(chat(turns) | {"model": "pen", "max_completion_tokens": 100, **more}, task=task)
+        return replace(incoming, payers=Payers(task, "box", user=by))
 
     def events(self, code):
         return sum(row.kind == "event" and row.code == code for row in self.ledger.rows)
@@ -157,6 +166,42 @@ def test_same_request_is_a_loop_at_its_20th_time_and_told_of_every_20_times():
     assert desk.events("loop_found") == 2
     assert desk.told([], user="u") is None  # a byte is another: it is another request
     assert desk.told([], task="u") is None
+
+
+def test_same_request_of_others_counts_for_each_user_alone():
+    desk = Desk("stop", repeats=3)
+
+    told = [desk.told([], by=user) for _ in range(2) for user in ("ann", "bob", None)]
+    assert told == [None] * 6
+    assert desk.told([], by="ann") == "loop_stopped"
+    assert [desk.told([], by="cy"), desk.told([], by="dee")] == [None, None]  # nor are they stopped with her
+    assert desk.told([], by="bob") == "loop_stopped"
+    assert desk.told([]) == "loop_stopped"
+
+
+@pytest.mark.parametrize("turns", [[], SAME * 2], ids=["request", "tools"])
+def test_what_was_said_of_one_users_loop_is_not_said_of_anothers(turns):
+    desk = Desk("stop", repeats=3)
+
+    told = [[desk.told(turns, by=user) for _ in range(3)][-1] for user in ("ann", "bob", None)]
+
+    assert told == ["loop_stopped"] * 3
+    assert desk.events("loop_found") == 3
+
+
+def test_same_request_to_models_that_the_path_names_counts_for_each_alone():
+    desk = Desk(repeats=3)
+
+    def told(model):
+        path = f"/v1beta/models/{model}:generateContent"
+        body = {"contents": [{"parts": [{"text": "hello"}]}]}
+        decision = desk.ask(body, provider="gemini", path=path)
+        if isinstance(decision, Admitted):
+            desk.settle(decision, 1)
+        return decision.loop
+
+    assert [told(model) for _ in range(2) for model in ("pen", "ink")] == [None] * 4
+    assert [told(model) for model in ("pen", "ink")] == ["same_request; repeats=3"] * 2
 
 
 def test_same_request_counts_anew_after_an_hour_in_which_it_was_not_sent():

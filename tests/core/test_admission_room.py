@@ -88,9 +88,10 @@ class Search:
             self.desk.config, self.ledger, Counts(counter), Latch(), rules=RULES, clock=lambda: self.clock[0]
         )
 
-    def priced(self, told: dict, task: str = "t", **headers: str) -> Priced:
+    def priced(self, told: dict, task: str = "t", user: str | None = None, **headers: str) -> Priced:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         incoming = self.desk.incoming(told, provider="anthropic", task=task, headers=named)
+        incoming = replace(incoming, payers=replace(incoming.payers, user=user))
         wire = wire_named("anthropic_messages")
         parsed = wire.parse(incoming.request())
         model = self.desk.prices.find("anthropic", parsed.model, desks.NOW)
@@ -256,7 +257,7 @@ def test_the_same_call_sent_again_does_not_wait_but_is_added_up_again():
     assert search().answer == HELD
 
 
-@pytest.mark.parametrize("other", [{"task": "u"}, {"told": messages("ink")}])
+@pytest.mark.parametrize("other", [{"task": "u"}, {"user": "ann@corp.com"}, {"told": messages("ink")}])
 def test_another_call_waits(other):
     search = Search(*REFUSED, SHORT)
 
@@ -264,6 +265,16 @@ def test_another_call_waits(other):
     search(**other)
 
     assert search.ledger.steps == [PLAIN, seconds(30), LAST] * 2
+
+
+def test_each_users_conversation_of_a_task_is_its_own():
+    search = Search(HELD)
+
+    def named(user):
+        return asyncio.run(search.seeker.conversations.id_of(search.priced(messages(), user=user)))
+
+    assert len({named(user) for user in (None, "ann@corp.com", "bob@corp.com")}) == 3
+    assert named("ann@corp.com") == named("ann@corp.com")
 
 
 def test_a_refusal_that_only_held_money_was_behind_is_not_final():

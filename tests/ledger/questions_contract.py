@@ -93,7 +93,7 @@ class QuestionsContract:
         assert len(desk.admin.questions()) == 1
 
     @pytest.mark.parametrize(
-        "other", [{"digest": b"o" * 32}, {"task": "u"}, {"dollars": "0.51"}, {"kind": LOOP}], ids=str
+        "other", [{"digest": b"o" * 32}, {"task": "u"}, {"user": "bob"}, {"dollars": "0.51"}, {"kind": LOOP}], ids=str
     )
     def test_another_call_is_another_question(self, desk, other):
         desk.watch()
@@ -325,6 +325,16 @@ class QuestionsContract:
         assert isinstance(allowed(desk, question, in_force=tokens, tokens=131), Short)
         assert own(desk, tokens) == ("0.75", "0", "1")
         assert isinstance(allowed(desk, question, in_force=tokens, tokens=130), Held)
+
+    @pytest.mark.parametrize("user", ["bob@corp.com", None])
+    def test_what_one_user_is_allowed_is_for_no_other(self, desk, user):
+        desk.admin.task_new("t", limit=money("1"), window="lifetime", who="ann", user="ann@corp.com")
+        spend(desk, "0.75", user="ann@corp.com")
+        theirs, hers = once(desk, user=user), once(desk, "c2", user="ann@corp.com")
+
+        assert isinstance(allowed(desk, theirs, "c2", user="ann@corp.com"), Short)
+        assert desk.ledger.question(theirs.id).result(WAIT_S).used is None
+        assert isinstance(allowed(desk, hers, "c2", user="ann@corp.com"), Held)
 
     def test_no_call_gets_more_than_was_shown(self, desk):
         spend(desk, "0.75")

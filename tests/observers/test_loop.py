@@ -160,6 +160,7 @@ def test_the_same_agents_would_be_seen_if_they_went_round_in_a_circle(kind):
     assert loop([*turns, *[turns[-1]] * 19]) is not None
 
 
-def test_same_request_is_known_by_its_task_and_every_byte():
-    assert request_mark("t", b"x") == request_mark("t", b"x")
-    assert len({request_mark("t", b"x"), request_mark("u", b"x"), request_mark("t", b"y")}) == 3
+def test_same_request_is_known_by_its_task_where_it_is_sent_and_every_byte():
+    assert request_mark("t", "/a", b"x") == request_mark("t", "/a", b"x")
+    told = [("t", "/a", b"x"), ("u", "/a", b"x"), ("t", "/b", b"x"), ("t", "/a", b"y")]
+    assert len({request_mark(*one) for one in told}) == 4
