@@ -23,6 +23,7 @@ from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.pauses import (
     BREAKER,
     DEFINED,
+    KEPT_US,
     KEY,
     LOOP,
     REMOVED,
@@ -49,12 +50,23 @@ from lockpin_core.ledger.pauses import (
 from lockpin_core.ledger.place import connect
 
 _REMEMBERED = 256  # subjects whose last charges are kept in memory
+_KNOWN = 4096  # subjects of whom it is known whether they pause
 
-_READ = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses'
+# One's own lines are found by the key of the table, however many others there are.
+_OF_ONE = (
+    "SELECT kind, since, until, since_row, data FROM pauses "
+    "WHERE kind IN ('breaker', 'loop') AND scope = ? AND subject = ? AND \"user\" = ?"
+)
+_ALL = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses ORDER BY 1, 2, 3, 4'
+_TRIPPED = (
+    'SELECT scope, subject, "user" FROM pauses WHERE kind = \'breaker\' AND until > ? ORDER BY scope, subject, "user"'
+)
+_STOPPED = "SELECT \"user\" FROM pauses WHERE kind = 'loop' AND scope = 'task' AND subject = ? ORDER BY \"user\""
 _PUT = (
     'REPLACE INTO pauses (kind, scope, subject, "user", since, until, since_row, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)'
 )
 _DROP = 'DELETE FROM pauses WHERE kind = ? AND scope = ? AND subject = ? AND "user" = ?'
+_DROP_OLD = "DELETE FROM pauses WHERE until <= ?"  # of the breaker's alone: the others have no end
 _RULE = "breaker."  # with its source behind: the name of a rule in `meta`
 _CHARGED = "kind = 'charge' AND at >= ? AND +id > ? ORDER BY at, id"
 _OF = {
@@ -82,17 +94,14 @@ class PauseBook:
     def __init__(self, connection: sqlite3.Connection, backlog: Backlog, note_event: NoteEvent) -> None:
         self.at = 0
         self._connection, self._backlog, self._note_event = connection, backlog, note_event
-        self._pauses: dict[tuple[str, Subject], Pause] = {}
+        self._pauses: dict[Subject, dict[str, Pause]] = {}  # by kind, of those that were asked for
         self._rules: dict[str, BreakerRule] = {}  # by source
         self._recent: dict[Subject, _Read] = {}
 
     def read_anew(self) -> None:
         """See what others may have changed."""
         before = self._rules
-        self._pauses = {
-            (kind, Subject(scope, name, user)): Pause(since, until, since_row, json.loads(data))
-            for kind, scope, name, user, since, until, since_row, data in self._connection.execute(_READ)
-        }
+        self._pauses.clear()
         sql = "SELECT name, value FROM meta WHERE name IN (?, ?)"
         found = self._connection.execute(sql, (_RULE + CONFIG, _RULE + COMMAND)).fetchall()
         self._rules = {name.removeprefix(_RULE): read_rule(json.loads(value)) for name, value in found}
@@ -102,6 +111,17 @@ class PauseBook:
     def forget(self) -> None:
         """Drop what is remembered, when a transaction did not happen."""
         self._recent.clear()
+        self._pauses.clear()
+
+    def _of_one(self, subject: Subject) -> dict[str, Pause]:
+        """Give one's own pauses by kind, those that are over among them."""
+        found = self._pauses.get(subject)
+        if found is None:
+            if len(self._pauses) >= _KNOWN:
+                self._pauses.clear()
+            lines = self._connection.execute(_OF_ONE, subject)
+            found = self._pauses[subject] = {kind: _pause(*line) for kind, *line in lines}
+        return found
 
     @property
     def rule(self) -> BreakerRule | None:
@@ -132,24 +152,16 @@ class PauseBook:
 
     def of(self, payers: Payers) -> Paused | None:
         """Say whether the calls of these payers pause, and for how long at the longest; None: they do not."""
-        if not self._pauses:
-            return None
         subjects = subjects_of(payers, (TASK, KEY))
-        return chosen(
-            self.at,
-            (
-                (kind, subject, pause)
-                for kind in (BREAKER, LOOP)
-                for subject in subjects
-                if (pause := self._pauses.get((kind, subject))) is not None
-            ),
-        )
+        found = [(kind, one, pause) for one in subjects for kind, pause in self._of_one(one).items()]
+        return chosen(self.at, found) if found else None
 
     def all(self) -> Iterator[Paused]:
         """Give everybody whose calls pause."""
-        for (kind, subject), pause in sorted(self._pauses.items()):
+        for kind, scope, name, user, *line in self._connection.execute(_ALL):
+            pause = _pause(*line)
             if pause.is_on(self.at):
-                yield told_of(self.at, kind, subject, pause)
+                yield told_of(self.at, kind, Subject(scope, name, user), pause)
 
     def charged(self, call: str, facts: Mapping[str, object], nano: int) -> tuple[Paused, ...]:
         """Take notice that a call was charged; give whose calls pause from now on."""
@@ -161,7 +173,7 @@ class PauseBook:
         return tuple(found for subject in subjects if (found := self._trip(subject, rule, call)) is not None)
 
     def _trip(self, subject: Subject, rule: BreakerRule, call: str) -> Paused | None:
-        before = self._pauses.get((BREAKER, subject))
+        before = self._of_one(subject).get(BREAKER)
         if before is not None and before.is_on(self.at):
             return None
         total = self._total(subject, rule, 0 if before is None else before.since_row)
@@ -195,7 +207,7 @@ class PauseBook:
     ) -> Pause:  # fmt: skip
         """Write a pause and the event that says so; from its row on charges are counted anew."""
         self._note(code, subject, {**data, **more})
-        pause = self._pauses[kind, subject] = Pause(self.at, until, self._last_row(), data)
+        pause = self._of_one(subject)[kind] = Pause(self.at, until, self._last_row(), data)
         values = (kind, *subject, pause.since, until, pause.since_row, encode(dict(data)))
         self._connection.execute(_PUT, values)
         self._recent.pop(subject, None)
@@ -213,25 +225,16 @@ class PauseBook:
 
     def _drop_old(self) -> None:
         """Take off breaker's pauses that mean nothing any more: whatever is counted now came after them."""
-        for (kind, subject), pause in list(self._pauses.items()):
-            if kind == BREAKER and pause.is_old(self.at):
-                del self._pauses[kind, subject]
-                self._connection.execute(_DROP, (kind, *subject))
+        self._connection.execute(_DROP_OLD, (self.at - KEPT_US,))
+        self._pauses.clear()
 
     def reset(self, scope: str | None, name: str | None, *, who: str) -> list[Subject]:
         """End the breaker's pause of one subject, or of everybody; give whose. Charges are counted anew from now on."""
-        found = [
-            subject
-            for (kind, subject), pause in sorted(self._pauses.items())
-            if kind == BREAKER
-            and pause.is_on(self.at)
-            and scope in (None, subject.scope)
-            and name in (None, subject.name)
-        ]
+        pausing = [Subject(*line) for line in self._connection.execute(_TRIPPED, (self.at,)).fetchall()]
+        found = [one for one in pausing if scope in (None, one.scope) and name in (None, one.name)]
         for subject in found:
-            self._put(
-                BREAKER, subject, self.at, RESET, self._pauses[BREAKER, subject].data, {"who": who, "loosens": True}
-            )
+            data = self._of_one(subject)[BREAKER].data
+            self._put(BREAKER, subject, self.at, RESET, data, {"who": who, "loosens": True})
         return found
 
     def stop_task(self, task: str, *, user: str | None, who: str, data: Mapping[str, object] | None = None) -> bool:
@@ -240,7 +243,7 @@ class PauseBook:
         `data`: why, in figures; no text of a body. False: they pause already.
         """
         subject = Subject(TASK, task, user or "")
-        if (LOOP, subject) in self._pauses:
+        if LOOP in self._of_one(subject):
             return False
         self._put(LOOP, subject, None, STOPPED, data or {}, {"who": who})
         return True
@@ -250,13 +253,10 @@ class PauseBook:
 
         False: none of them was stopped.
         """
-        found = [
-            subject
-            for kind, subject in sorted(self._pauses)
-            if kind == LOOP and subject.name == task and user in (None, subject.user)
-        ]
+        users = [each for (each,) in self._connection.execute(_STOPPED, (task,)).fetchall() if user in (None, each)]
+        found = [Subject(TASK, task, each) for each in users]
         for subject in found:
-            del self._pauses[LOOP, subject]
+            self._pauses.pop(subject, None)
             self._connection.execute(_DROP, (LOOP, *subject))
             self._note(RESUMED, subject, {"who": who, "loosens": True})
         return bool(found)
@@ -282,6 +282,10 @@ def breaker_state(path: Path, now: datetime) -> BreakerState:
             return BreakerState(book.rule_by(COMMAND), book.rule_by(CONFIG), tuple(book.all()))
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
+
+
+def _pause(since: int, until: int | None, since_row: int, data: str) -> Pause:
+    return Pause(since, until, since_row, json.loads(data))
 
 
 def _no_event(code: str, data: Mapping[str, object], task: str | None) -> None:

@@ -227,6 +227,7 @@ INDEXES_4 = (
 INDEXES_5 = (
     "CREATE INDEX questions_digest ON questions (digest)",
     "CREATE INDEX conversations_at ON conversations (at)",
+    "CREATE INDEX pauses_until ON pauses (until) WHERE until IS NOT NULL",
     # In what calls depart from their task's first ones, for their receipts.
     "CREATE INDEX rows_drift ON rows (json_extract(data, '$.call')) WHERE kind = 'event' AND code = 'drift'",
     # A key's charges of the last while, read from the index alone.

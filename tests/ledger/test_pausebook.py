@@ -4,11 +4,12 @@ import sqlite3
 import threading
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from lockpin_core.errors import LedgerError, LedgerUnavailable
-from lockpin_core.ledger import prune
+from lockpin_core.ledger import pausebook, prune
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.pausebook import breaker_state
 from lockpin_core.ledger.place import open_ledger
@@ -264,3 +265,77 @@ def test_more_tasks_than_are_remembered_are_added_up_all_the_same():
             for number in range(300):
                 tripped = spend(desk, f"c{turn}-{number}", "0.6", task=f"t{number}")
                 assert tripped == ([("task", f"t{number}", None, "1.2")] if turn else [])
+
+
+def steps_of_a_transaction(desk, others):
+    """Count what SQLite does for a hold after another process has written, where so many other tasks were stopped."""
+    desk.ledger.stop()
+    with closing(open_ledger(desk.path, durability="full", new_id=desk.new_id)) as connection:
+        books, steps = Books(connection, f"w{others}"), [0]
+
+        def write(*operations):
+            connection.execute("BEGIN IMMEDIATE")
+            books.begin(desk.clock())
+            for operation in operations:
+                operation()
+            books.flush()
+            connection.execute("COMMIT")
+
+        write(
+            *(
+                partial(books.stop_task, f"session-{n}", user=None, who="loop", data={"repeats": 20})
+                for n in range(others)
+            )
+        )
+        connection.execute("PRAGMA optimize")
+        books.reset(books.mark())  # as if another had written: everything is read anew
+
+        def count():
+            steps[0] += 1
+
+        connection.set_progress_handler(count, 1)
+        write(partial(books.hold, call(f"c{others}", "0.1"), FAST))
+        connection.set_progress_handler(None, 1)
+        return steps[0]
+
+
+def test_stopped_tasks_of_others_take_no_time(tmp_path):
+    steps = []
+    for others in (10, 2000):
+        with closing(SqliteDesk(tmp_path / str(others))) as desk:
+            steps.append(steps_of_a_transaction(desk, others))
+
+    assert steps[1] < steps[0] * 1.2
+
+
+def test_old_pauses_of_others_are_found_without_a_look_at_those_that_are_not(desk):
+    desk.ledger.stop()
+    with closing(sqlite3.connect(desk.path)) as books:
+        plan = books.execute(f"EXPLAIN QUERY PLAN {pausebook._DROP_OLD}", (5,)).fetchall()
+
+    assert "pauses_until" in plan[0][3]
+
+
+def test_who_pauses_is_known_however_many_were_asked_for(desk):
+    desk.ledger.stop_task(call("x", "0", task="round").payers, who="loop", data={}).result(WAIT_S)
+    for number in range(4200):
+        desk.ledger.paused(call("x", "0", task=f"t{number}").payers)
+
+    assert paused(desk, task="round") == ("loop", "task", "round", None)
+    assert paused(desk, task="t4199") is None
+
+
+def test_what_another_process_stops_and_lets_go_on_is_seen_here(desk):
+    other = desk.open()
+    for user in (None, "ann"):
+        payers = call("x", "0", user=user).payers
+        assert paused(desk, user=user) is None
+        assert other.stop_task(payers, who="loop", data={}).result(WAIT_S)
+        assert paused(desk, user=user) == ("loop", "task", "t", None)
+        assert not desk.ledger.stop_task(payers, who="loop", data={}).result(WAIT_S)
+
+    desk.admin.task_resume("t", who="ada")
+
+    assert paused(desk) is None is paused(desk, user="ann")
+    other.stop()
+    assert verify(desk.path).wrong is None
