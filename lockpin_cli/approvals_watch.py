@@ -23,11 +23,11 @@ from lockpin_core.errors import LockpinError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Admin
-from lockpin_core.ledger.questions import CONTINUE, LOOP, ONCE, RAISE, REFUSE, STOP, Question
+from lockpin_core.ledger.questions import CONTINUE, ONCE, RAISE, REFUSE, STOP, Question
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.watchers import Watcher
 from lockpin_core.money import Money
-from lockpin_core.readers.questions import OPEN, about, outcome, price_of, record, state_of
+from lockpin_core.readers.questions import OPEN, about, outcome, price_of, record, state_of, unanswered
 
 LOOK_S = 0.25  # how often it is looked for questions
 _LETTERS = {"o": ONCE, "r": RAISE, "x": REFUSE, "c": CONTINUE, "s": STOP}
@@ -145,12 +145,11 @@ class _Screen:
 
     def _put(self, question: Question) -> None:
         self._print(f"question {question.id}: {about(question)}")
-        end = "stopped" if question.kind == LOOP else "refused"
         for choice in question.choices:
             letter = next(letter for letter, answer in _LETTERS.items() if answer == choice.answer)
             more = ", or r USD by another amount" if choice.answer == RAISE else ""
             self._print(f"  {letter}  {price_of(choice)}{more}")
-        self._print(f"  without an answer by {stamp(question.until)} it is {end}")
+        self._print(f"  without an answer by {stamp(question.until)} {unanswered(question)}")
 
     def _prompt(self) -> None:
         """Ask for the answer to the oldest question that is open."""
@@ -177,5 +176,5 @@ def _amount(words: Sequence[str]) -> Money | None:
 
 def _end_of(question: Question) -> str:
     if question.answer is None:
-        return f"question {question.id}: nobody answered in time"
+        return f"question {question.id}: nobody answered in time; {unanswered(question)}"
     return f'question {question.id} was answered "{question.answer}" by {question.who}'

@@ -7,6 +7,7 @@ call; whether it fits then is judged anew in the transaction of its hold.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -60,7 +61,7 @@ class Question:
     user: str | None
     model: str
     asked: datetime
-    until: datetime  # without an answer by then the call is refused
+    until: datetime  # without an answer by then the call is refused, or goes on where it is of a loop
     needed: Money
     short_by: Money
     choices: tuple[Choice, ...]
@@ -121,8 +122,7 @@ def amount_of(question: Question, answer: str, by: Money | None, now: datetime) 
         told = f"by {question.who} at {stamp(question.answered)}" if question.answered else f"by {question.who}"
         raise CommandError(f'question {question.id} was answered "{question.answer}" {told}; the first answer counts')
     if not question.is_open(now):
-        words = f"its call was refused at {stamp(question.until)}; sent again, it is asked about anew"
-        raise CommandError(f"the answer to question {question.id} comes too late: {words}")
+        raise CommandError(f"the answer to question {question.id} comes too late: {_what_was_done(question)}")
     if answer != RAISE:
         return None
     amount = question.price_of(RAISE) if by is None else by
@@ -130,6 +130,20 @@ def amount_of(question: Question, answer: str, by: Money | None, now: datetime) 
         what = "no amount" if amount is None else f'"{amount.exact()}"'
         raise CommandError(f"{what} is no raise for question {question.id}; --by with a positive amount is allowed")
     return amount
+
+
+def _what_was_done(question: Question) -> str:
+    if question.kind == LOOP:
+        return f"its call went on at {stamp(question.until)}; {left_to_do(question)}"
+    return f"its call was refused at {stamp(question.until)}; sent again, it is asked about anew"
+
+
+def left_to_do(question: Question) -> str:
+    """Say what is left to do about a loop that nobody stopped: a task can be closed that is one user's, or in solo."""
+    task = shlex.quote(question.task)
+    if question.user is None:
+        return f"`lockpin task close {task}` ends its task"
+    return f"`lockpin task new {task} --budget USD --user {shlex.quote(question.user)}` limits its task"
 
 
 def _listed(answers: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from lockpin_core.clock import stamp
-from lockpin_core.ledger.questions import CONTINUE, LOOP, ONCE, RAISE, REFUSE, STOP, Choice, Question
+from lockpin_core.ledger.questions import CONTINUE, LOOP, ONCE, RAISE, REFUSE, STOP, Choice, Question, left_to_do
 from lockpin_core.readers.figures import dollars, said
 
 FIELDS = (
@@ -54,6 +54,13 @@ def price_of(choice: Choice) -> str:
         CONTINUE: "let the task go on",
         STOP: "stop the task",
     }[choice.answer]
+
+
+def unanswered(question: Question) -> str:
+    """Say what becomes of the call where nobody answers."""
+    if question.kind != LOOP:
+        return "it is refused"
+    return f"it goes on; {left_to_do(question)}"
 
 
 def outcome(question: Question) -> str:

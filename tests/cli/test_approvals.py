@@ -276,6 +276,8 @@ def test_a_loop_is_stopped_or_goes_on(lockpin, ledger, watch):
     question = ask(ledger, kind=LOOP, repeats=20)
     shown = here.see(f"question {question.id}> ")
     assert "and goes round in a circle (repeats 20)" in shown
+    assert "it goes on; `lockpin task new fix --budget USD --user ann@corp.com` limits its task" in shown
+    assert "it is stopped" not in shown
 
     here.type("s\n")
 

@@ -131,6 +131,17 @@ class QuestionsContract:
         with pytest.raises(CommandError, match="comes too late: its call was refused at 2026-10-21T12:02:00Z"):
             answer(desk, question, ONCE)
 
+    @pytest.mark.parametrize("given", [CONTINUE, STOP])
+    def test_an_answer_about_a_loop_that_comes_too_late_says_that_it_goes_on(self, desk, given):
+        desk.watch()
+        question = ask(desk, kind=LOOP)
+        desk.clock.pass_by(seconds=120)
+
+        words = "comes too late: its call went on at 2026-10-21T12:02:00Z; `lockpin task close t` ends its task"
+        with pytest.raises(CommandError, match=words):
+            answer(desk, question, given)
+        assert isinstance(hold(desk, "c2", "0.1", TASK), Held)
+
     @pytest.mark.parametrize(
         ("kind", "given", "by", "words"),
         [

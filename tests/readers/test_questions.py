@@ -5,7 +5,7 @@ import pytest
 
 from lockpin_core.ledger.questions import APPROVAL, LOOP, ONCE, RAISE, REFUSE, Choice, Question
 from lockpin_core.money import Money
-from lockpin_core.readers.questions import FIELDS, about, outcome, price_of, record, state_of
+from lockpin_core.readers.questions import FIELDS, about, outcome, price_of, record, state_of, unanswered
 
 NOW = datetime(2026, 10, 21, 12, 0, tzinfo=UTC)
 ASKED = Question(
@@ -37,6 +37,14 @@ def test_a_line_says_whose_call_it_is_and_what_it_costs():
         'task "fix" of ann@corp.com asks for a call to gpt-5.5, and goes round in a circle '
         "(what same_tool_call, repeats 20)"
     )
+
+
+def test_it_is_said_what_becomes_of_a_call_without_an_answer():
+    assert unanswered(ASKED) == "it is refused"
+    loop = replace(ASKED, kind=LOOP)
+    assert unanswered(loop) == "it goes on; `lockpin task close fix` ends its task"
+    theirs = "it goes on; `lockpin task new fix --budget USD --user ann@corp.com` limits its task"
+    assert unanswered(replace(loop, user="ann@corp.com")) == theirs
 
 
 def test_an_answer_says_what_it_costs_and_what_it_has_done():
