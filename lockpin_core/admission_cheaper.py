@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from lockpin_core.admission import Incoming, Priced, Refused
+from lockpin_core.admission_elsewhere import other_model
+from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import Standing, violations, with_reserve
 from lockpin_core.call import Call
 from lockpin_core.config_near_cap import Instead
@@ -38,10 +41,10 @@ class CheaperModels:
         provider, model = parts(target)
         if provider != priced.incoming.provider.name or self._reprice is None:
             return None
-        request = priced.wire.with_model(priced.incoming.request(), model)
-        if request is None:
+        size = len(priced.incoming.body)
+        incoming = await beside_loop(size, partial(other_model, priced.incoming, priced.wire, model))
+        if incoming is None:
             return None
-        incoming = replace(priced.incoming, path=request.path, path_model=request.path_model, body=request.body)
         try:
             found, call = await self._reprice(incoming, priced.wire)
         except (Refused, WireError):

@@ -25,6 +25,7 @@ class Lowering:
     floor: int
     may_lower: bool  # its output limit: the one that Lockpin has set, or that of the request
     may_limit_tools: bool
+    is_cut: Callable[[], bool] = lambda: False  # a reply of the conversation was cut off meanwhile: then it is not
 
 
 @dataclass(slots=True)
@@ -79,7 +80,8 @@ class Lower:
 
     def _lowered(self, largest_fitting: Callable[[], int]) -> Lowered | None:
         in_force, floor = self.call.output_limit or 0, self.how.floor
-        return lowered(may_lower=self.how.may_lower, in_force=in_force, floor=floor, largest_fitting=largest_fitting)
+        may_lower = self.how.may_lower and not self.how.is_cut()
+        return lowered(may_lower=may_lower, in_force=in_force, floor=floor, largest_fitting=largest_fitting)
 
     def _version(self, priced: Priced, set_limit: int | None) -> Call:
         return replace(priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)

@@ -91,6 +91,10 @@ class Conversations:
         """Say whether a call that is sent whole may be the one after a cut, which must be known then."""
         return bool(self._cut)
 
+    def is_cut(self, conversation: bytes | None) -> bool:
+        """Say, from any thread and at once, whether a reply of this conversation was cut off, as far as it was seen."""
+        return conversation in self._cut
+
     def note_cut(self, conversation: bytes, *, cut: bool) -> None:
         """Remember that a reply stopped at a limit that was lowered, or that the next call has gone whole."""
         self._ledger.mark(conversation, {_CUT: True if cut else None})

@@ -194,8 +194,10 @@ class Seeker:
             priced, call = await self._reprice(replace(incoming, body=body), sent.wire)
         except (Refused, WireError):
             return None  # what was sent stands
-        keeps_long = trim and cache_5m and sent.wire.lightened(request, cache_5m=True, trim=0) is None
-        marks = (*((CACHE_5M,) if cache_5m and not keeps_long else ()), *((TRIM,) if trim else ()))
+        if trim and cache_5m:  # which of both has changed the body
+            alone = partial(sent.wire.lightened, request, cache_5m=True, trim=0)
+            cache_5m = await beside_loop(len(request.body), alone) is not None
+        marks = (*((CACHE_5M,) if cache_5m else ()), *((TRIM,) if trim else ()))
         priced = replace(priced, changed=True, degrade=marks, trim=trim, is_capped=sent.is_capped or priced.is_capped)
         if not trim and sent.parsed.content.counted is None and before.parsed.content.counted is not None:
             content = replace(priced.parsed.content, counted=before.parsed.content.counted)
@@ -240,7 +242,7 @@ class Seeker:
             lowers = not search.marks.cut
         floor = degrade.output_floor if near else fit.floor
         floor = max(floor, wire.min_output, wire.least_output(parsed))
-        return Lowering(floor, lowers, may_change)
+        return Lowering(floor, lowers, may_change, partial(self.conversations.is_cut, search.conversation))
 
     async def _lighter_and_lower(self, search: _Search) -> Found | None:
         if search.light is None:

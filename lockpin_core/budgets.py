@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockpin_core.money import ZERO, Money
@@ -101,6 +102,8 @@ class Standing(NamedTuple):
     limit_tokens: int | None
     reserved: Money = ZERO  # kept free for others by the call that asks: held to it, and never about to come free
     reserved_tokens: int = 0
+    # Of a rolling window, where somebody asks what is in the way: what leaves when, as (instant, dollars, tokens).
+    leaving: tuple[tuple[datetime, Money, int], ...] = ()
 
     def remaining(self) -> Money | None:
         """Give limit − spent − held − reserved; None without a dollar limit. May be negative."""

@@ -116,22 +116,41 @@ def _last_reset(short: Sequence[Standing], quote: Quote) -> str:
 
 
 def _resets_in(short: Sequence[Standing], quote: Quote, now: datetime) -> int | None:
-    """Give the seconds until every limit that spent money is over starts anew; None where no waiting can help."""
+    """Give the seconds until every limit that spent money is over has room again; None where no waiting can help."""
     final = [standing for standing in short if not standing.is_transient(quote.most, quote.tokens)]
-    ends = [standing.span.end for standing in final if _could_fit(standing, quote)]
+    ends = [_has_room_at(standing, quote) for standing in final if _could_fit(standing, quote)]
     known = [end for end in ends if end is not None]
     if len(known) < len(final):
         return None
     return max(1, -int(-(max(known) - now).total_seconds() // 1))
 
 
+def _has_room_at(standing: Standing, quote: Quote) -> datetime | None:
+    """Say when a limit starts anew, or of a rolling one enough has left it if nothing more is spent; None: never."""
+    if standing.budget.window.kind != "rolling":
+        return standing.span.end
+    most, most_tokens = _without_raises(standing)
+    usd, tokens = standing.spent + standing.reserved, standing.spent_tokens + standing.reserved_tokens
+    for at, usd_gone, tokens_gone in standing.leaving:
+        usd, tokens = usd - usd_gone, tokens - tokens_gone
+        fits_usd = most is None or not quote.most or usd + quote.most <= most
+        if fits_usd and (most_tokens is None or not quote.tokens or tokens + quote.tokens <= most_tokens):
+            return at
+    return None
+
+
 def _could_fit(standing: Standing, quote: Quote) -> bool:
     """Say whether the call fits the limit of a window in which nothing was spent, and which nobody has raised."""
-    budget = standing.budget
-    usd = standing.limit if budget.limit is None else budget.limit
-    tokens = standing.limit_tokens if budget.limit_tokens is None else budget.limit_tokens
+    usd, tokens = _without_raises(standing)
     usd_ok = usd is None or quote.most + standing.reserved <= usd
     return usd_ok and (tokens is None or quote.tokens + standing.reserved_tokens <= tokens)
+
+
+def _without_raises(standing: Standing) -> tuple[Money | None, int | None]:
+    """Give the limits of an account that nobody has raised, in dollars and in tokens."""
+    budget = standing.budget
+    usd = standing.limit if budget.limit is None else budget.limit
+    return usd, standing.limit_tokens if budget.limit_tokens is None else budget.limit_tokens
 
 
 def _words(standing: Standing, quote: Quote) -> str:

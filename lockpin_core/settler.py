@@ -87,10 +87,16 @@ class Settler:
                 settling = cast("Settling", self._ledger.void(call.id, result))
             case _:
                 assert_never(result)
-        if admitted.conversation is not None and reading.stopped_at_limit:
-            self._conversations.note_cut(admitted.conversation, cut=True)
+        self.note_cut(admitted, reading)
         settling.add_done_callback(partial(self._settle_again, call))
         return settling
+
+    def note_cut(self, admitted: Admitted, reading: Reading) -> bool:
+        """Remember that a reply stopped at a limit which was lowered, if it did: also before its stream has closed."""
+        if admitted.conversation is None or not reading.stopped_at_limit:
+            return False
+        self._conversations.note_cut(admitted.conversation, cut=True)
+        return True
 
     async def settle_polled(self, polled: Polled, reading: Reading) -> None:
         """Settle the earlier call whose usage a free call's reply states; nothing where it states none."""

@@ -19,6 +19,7 @@ from lockpin_addons import guard, identity, uploads
 from lockpin_addons.callers import Callers, charged
 from lockpin_addons.decode import DecodeError, decode_bounded, is_encoded
 from lockpin_addons.door import Door
+from lockpin_addons.fallbacks import served_line
 from lockpin_addons.notices import expiry_headers, held_headers, warning_headers
 from lockpin_addons.route import (
     Bound,
@@ -373,7 +374,7 @@ class Gate:
         self.served.add(trip.client_id)
         trip.headers = held_headers(decision.held, decision.loop)
         if decision.instead is not None:
-            trip.headers["X-Lockpin-Fallback"] = decision.instead
+            trip.headers["X-Lockpin-Fallback"] = served_line(decision.instead)
         changed = decision.body if decision.body is not None else body
         encoded = is_encoded(headers.get("content-encoding"))
         if decision.body is not None or (encoded and not decision.parsed.attested):

@@ -125,6 +125,7 @@ class Tap:
         if trip.scanner is not None and trip.decoder is not None and not trip.scan_failed:
             trip.scanner.feed(trip.decoder.feed(data))
             self._true_up(trip)
+            self._note_cut(trip)
             self._settle_early(trip)
             trip.scanned_bytes += len(data)
         elif trip.overheard is not None and not trip.scan_failed:
@@ -142,6 +143,13 @@ class Tap:
             if reading.complete and not reading.pending:
                 trip.settled = True
                 trip.terms.engine.settle(admitted, reading, Outcome(Ending.DONE, 200))
+
+    def _note_cut(self, trip: Trip) -> None:
+        """Take note at once of a stop at a limit that was lowered: the client may go on before the stream is closed."""
+        admitted, scanner = trip.admitted, trip.scanner
+        if admitted is None or admitted.conversation is None or scanner is None or trip.cut_noted:
+            return
+        trip.cut_noted = trip.terms.engine.note_cut(admitted, scanner.result())
 
     def _true_up(self, trip: Trip) -> None:
         """Let the hold shrink once the reply has stated its prompt, which it does at its beginning or not at all."""

@@ -85,6 +85,7 @@ class Trip:
     first_byte: bool = False
     scan_failed: bool = False
     settled: bool = False
+    cut_noted: bool = False  # that the reply stopped at a limit which Lockpin had lowered
     polled: Polled | None = None  # a free call whose reply may state what an earlier call used
     overheard: Overheard | None = None  # that reply
     true_up_tries: int = (

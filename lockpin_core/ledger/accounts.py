@@ -233,8 +233,14 @@ def seats_of(
 
 
 def standing_of(seat: Seat, balance: Balance) -> Standing:
-    """Put the limits in force, raises included, to a balance."""
-    return standing_from(seat.account, seat.budget, seat.subject, seat.span, balance)
+    """Put the limits in force, raises included, to a balance, and what leaves it when."""
+    found = standing_from(seat.account, seat.budget, seat.subject, seat.span, balance)
+    return found if not balance.steps else found._replace(leaving=_leaving(balance))
+
+
+def _leaving(balance: Balance) -> tuple[tuple[datetime, Money, int], ...]:
+    counted = ((at, step) for at, step in sorted(balance.steps.items()) if step.spent_nano or step.spent_tokens)
+    return tuple((instant(at), Money(step.spent_nano), step.spent_tokens) for at, step in counted)
 
 
 def standing_from(account: str, budget: Budget, subject: str, span: WindowSpan, balance: Balance) -> Standing:

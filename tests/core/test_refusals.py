@@ -110,14 +110,17 @@ def rolling_standing(leaves: datetime | None, **amounts: object):
 def test_a_rolling_limit_is_named_by_its_length_and_says_when_spend_leaves_it():
     leaves = datetime(2026, 10, 21, 14, 0, tzinfo=UTC)
 
-    found = budget_exceeded(TASK, nouns.quote("0.31"), [rolling_standing(leaves, limit="25", spent="24.9")], NOW)
+    parts = ((leaves, Money.parse("0.1"), 0), (leaves + timedelta(minutes=30), Money.parse("24.8"), 0))
+    standing = rolling_standing(leaves, limit="25", spent="24.9")._replace(leaving=parts)
+
+    found = budget_exceeded(TASK, nouns.quote("0.31"), [standing], NOW)
 
     assert found.message == (
         'lockpin: budget "dev-daily" (machine, rolling 24h) would pass its $25.00 limit: spent $24.90, '
         "in flight $0.00, this call needs up to $0.31; resets 2026-10-21T14:00:00Z"
     )
     assert (found.detail["period"], found.detail["resets_at"]) == ("24h", "2026-10-21T14:00:00Z")
-    assert found.detail["retry_after_s"] == 1800
+    assert found.detail["retry_after_s"] == 3600  # at first too little leaves it
 
 
 def test_a_rolling_limit_that_nothing_leaves_has_no_reset():

@@ -42,6 +42,7 @@ class Limit:
     tokens_held: int
     usd_reserved: int
     tokens_reserved: int
+    leaving: tuple = ()  # of a rolling one: (seconds from now, usd, tokens) of all that is spent
 
     def standing(self):
         end = None if self.ends_s is None else NOW + timedelta(seconds=self.ends_s)
@@ -55,6 +56,7 @@ class Limit:
         return Standing(
             self.name, budget, "box", span, Money(self.usd_spent), Money(self.usd_held), self.tokens_spent,
             self.tokens_held, limit, self.tokens, Money(self.usd_reserved), self.tokens_reserved,
+            tuple((NOW + timedelta(seconds=at), Money(usd), tokens) for at, usd, tokens in self.leaving),
         )  # fmt: skip
 
 
@@ -63,15 +65,30 @@ def limits(draw, name):
     few, kind = st.integers(0, 6), draw(st.sampled_from(("usd", "tokens", "both")))
     window = draw(st.sampled_from(("lifetime", "day", "rolling")))
     ends_s = None if window == "lifetime" else draw(st.sampled_from(ENDS_S))
-    if window == "rolling" and draw(st.booleans()):
-        ends_s = None  # nothing that was spent leaves it
+    spent, leaving = (draw(few), draw(few)), ()
+    if window == "rolling":
+        leaving = tuple(draw(parts_of(*spent)))
+        ends_s = leaving[0][0] if leaving else None
     return Limit(
         name, draw(st.sampled_from((True, True, False))), window, ends_s,
         None if kind == "tokens" else draw(st.integers(1, 8)) * STEP, draw(st.sampled_from((0, 0, 2))) * STEP,
-        draw(few) * STEP, draw(few) * STEP,
-        None if kind == "usd" else draw(st.integers(1, 8)) * 100, draw(few) * 100, draw(few) * 100,
-        draw(st.sampled_from((0, 0, 1))) * STEP, draw(st.sampled_from((0, 0, 1))) * 100,
+        spent[0] * STEP, draw(few) * STEP,
+        None if kind == "usd" else draw(st.integers(1, 8)) * 100, spent[1] * 100, draw(few) * 100,
+        draw(st.sampled_from((0, 0, 1))) * STEP, draw(st.sampled_from((0, 0, 1))) * 100, leaving,
     )  # fmt: skip
+
+
+@st.composite
+def parts_of(draw, usd, tokens):
+    """Let what was spent leave in parts, one after the other."""
+    left, at, parts = [usd, tokens], 0, []
+    while any(left):
+        at += draw(st.integers(1, 100))
+        part = [draw(st.integers(0, most)) for most in left]
+        if any(part):
+            parts.append((at, part[0] * STEP, part[1] * 100))
+            left = [most - gone for most, gone in zip(left, part, strict=True)]
+    return parts
 
 
 @st.composite
@@ -141,7 +158,21 @@ class Judge:
             ]
             if any(needed and reserved + needed > most for most, reserved, needed in whole):
                 return None  # larger than the whole limit
-        return max(limit.ends_s for limit in final)
+        return max(map(self.has_room_s, final))
+
+    def has_room_s(self, limit):
+        """Give the seconds until a window is over, or so much has left a rolling one that the call fits."""
+        if limit.window != "rolling":
+            return limit.ends_s
+        for at, _, _ in limit.leaving:
+            usd = limit.usd_spent - sum(part[1] for part in limit.leaving if part[0] <= at) + limit.usd_reserved
+            tokens = limit.tokens_spent - sum(part[2] for part in limit.leaving if part[0] <= at)
+            tokens += limit.tokens_reserved
+            if (limit.usd is None or not self.usd or usd + self.usd <= limit.usd) and (
+                limit.tokens is None or not self.tokens or tokens + self.tokens <= limit.tokens
+            ):
+                return at
+        raise AssertionError("all of it leaves, and what is left fits the whole limit")
 
 
 def refused(mix, usd, tokens):

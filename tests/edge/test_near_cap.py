@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import urllib.request
 
 import client
 import processes
@@ -156,3 +157,35 @@ def test_a_cheaper_model_is_named_where_its_format_names_it(rig, task):
         assert (sent["path"], json.loads(sent["body"])) == ("/v1beta/models/ink:generateContent?x=1", body)
     (hold,) = proxy.rows("SELECT model FROM rows WHERE kind = 'hold' AND task = ?", task)
     assert hold["model"] == "ink"
+
+
+def cut_stream():
+    """Order a stream that is cut off at its limit, and that is closed a second after its last event."""
+    events = [
+        {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "pen",
+                                              "content": [], "usage": {"input_tokens": 10, "output_tokens": 1}}},
+        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 50}},
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return json.dumps({"type": "text/event-stream", "chunk": "event", "body": body, "pace_s": 1})
+
+
+def test_a_client_that_goes_on_before_the_stream_is_closed_is_not_lowered_again(rig, tmp_path):
+    """It goes on at the last event, and waits for the room that the first call still holds."""
+    origin, _ = rig
+    home = processes.make_home(tmp_path)
+    config = CONFIG.format(origin=origin.url).replace("wait: 0s", "wait: 20s")
+    with processes.proxy(tmp_path, config, kind="up", home=home) as proxy:
+        lockpin(home, "task", "new", "early", "--budget", "1")
+        request = urllib.request.Request(
+            proxy.url + ANTHROPIC, json.dumps(messages(stream=True)).encode(),
+            {"content-type": "application/json", "x-lockpin-task": "early", "x-origin": cut_stream()},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            while "message_stop" not in reply.readline().decode():
+                pass
+            turns = [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+            on = ask(proxy, "early", messages(turns=turns))
+
+        assert (reply.headers["x-lockpin-degrade"], on.status) == ("fit", 402)
