@@ -78,7 +78,8 @@ def prune(
     """Take old rows out, while the proxy runs; sums, accounts and chain ends stay, so the rest can be verified.
 
     Single calls of that time cannot be listed, shown or corrected any more. Rows that budgets may still have to read
-    stay: those of the last 94 days, and those of calls in flight.
+    stay: those of the last 94 days, and those of calls in flight. A task that was stopped by then, and has not been
+    called since, goes on.
 
     Example: lockpin ledger prune --before 180d
     """

@@ -371,7 +371,7 @@ def _pauses(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differen
         told = None if pause is None else [pause.since, pause.until, pause.since_row, encode(dict(pause.data))]
         if found != told:
             yield Difference(f'the pause of {scope} "{name}" is kept otherwise than its rows say')
-    for _, subject in left:
+    for subject in (subject for (_, subject), pause in left.items() if not pause.is_old(replay.at)):
         yield Difference(f'the pause of {subject.scope} "{subject.name}" is not kept')
     rules = {f"breaker.{source}": encode(rule_terms(rule)) for source, rule in replay.pauses.rules.items()}
     if dict(connection.execute("SELECT name, value FROM meta WHERE name LIKE 'breaker.%'").fetchall()) != rules:

@@ -62,8 +62,8 @@ class MemoryPauses:
 
     def of(self, payers: Payers, at: int) -> Paused | None:
         """Say whether the calls of these payers pause."""
-        subjects = subjects_of(payers, (TASK, KEY))
-        return chosen(at, ((kind, one, pause) for (kind, one), pause in self._pauses.items() if one in subjects))
+        named = [(kind, one) for one in subjects_of(payers, (TASK, KEY)) for kind in (BREAKER, LOOP)]
+        return chosen(at, ((*each, self._pauses[each]) for each in named if each in self._pauses))
 
     def charged(self, row: int, payers: Payers, nano: int, at: int) -> tuple[Paused, ...]:
         """Take notice of a charge; give whose calls pause from now on."""

@@ -5,7 +5,8 @@ which `verify` begins. So a process that is killed leaves a ledger that is right
 accounts, tasks, the ends of chains.
 
 Three things would be read from old rows later. What a rolling window may count and the holds that are open end the cut.
-What a lifetime budget that is away would count on its return is counted at once.
+What a lifetime budget that is away would count on its return is counted at once. At the end tasks that were stopped by
+then, and that nobody has used since, go on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from lockpin_core.budgets import SCOPES, Budget, owner_of, subjects_in
 from lockpin_core.clock import Clock, NewId, instant, micros
 from lockpin_core.errors import CommandError, LedgerUnavailable
-from lockpin_core.ledger import upstream
+from lockpin_core.ledger import unused, upstream
 from lockpin_core.ledger.accounts import own_budget, users_of
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.chain import encode
@@ -181,6 +182,8 @@ class _Pruning:
                 progress(taken, total)
         # Every row that went is older than that.
         upstream.forget_old(self._connection, self._books.at - upstream.KEPT_US)
+        if taken:
+            unused.let_go(self._connection, self._transaction, self._replay.row, self._replay.at, who=self._who)
         return taken
 
     def _check_begin(self) -> None:
@@ -200,12 +203,10 @@ class _Pruning:
 
     def _take_out(self, rows_from: int, rows: Sequence[Row], state: str, *, is_first: bool) -> None:
         rows_to = rows[-1]["id"]
-        self._connection.execute("BEGIN IMMEDIATE")
-        with self._undone_on_error():
+        with self._transaction():
             found = self._connection.execute("SELECT rows_to FROM checkpoint").fetchone()
             if (0 if found is None else found[0]) != rows_from:
                 raise CommandError("another `lockpin ledger prune` runs; this one ends, and nothing is lost")
-            self._books.begin(self._clock())
             if is_first:
                 self._books.event("prune_begun", {"who": self._who, "rows_to": self._wanted.rows_to})
             self._count_away(rows)
@@ -213,13 +214,16 @@ class _Pruning:
             self._connection.execute(_MARK, (rows_to, state))
             told = {"state_sha256": digest_of(state), "totals_sha256": self._sums.digest()}
             self._books.event("rows_taken_out", {"rows_to": rows_to, **told})
-            self._books.flush()
-            self._connection.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[Books]:
+        """Begin one, and commit it unless there is an error."""
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            self._books.begin(self._clock())
+            yield self._books
+            self._books.flush()
+            self._connection.execute("COMMIT")
         except (sqlite3.Error, CommandError):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
