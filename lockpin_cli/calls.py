@@ -167,6 +167,7 @@ def _note(call: CallRow) -> str:
         return f"{why} ×{call.count:,}" if call.count > 1 else why
     reason = "" if call.was_estimated and not call.estimated else call.reason  # a person has put it right
     notes = ["(est.)" if call.estimated else "", reason or "", "failed" if call.failed else ""]
+    notes += [f"in place of {call.instead_of}"] if call.instead_of else []
     notes += [
         "over hold" if call.over_hold else "",
         "" if call.priced else "no price",

@@ -84,7 +84,8 @@ class Lower:
         return lowered(may_lower=may_lower, in_force=in_force, floor=floor, largest_fitting=largest_fitting)
 
     def _version(self, priced: Priced, set_limit: int | None) -> Call:
-        return replace(priced.call(set_limit, degrade=(FIT,)), waited_ms=self.call.waited_ms)
+        made = priced.call(set_limit, degrade=(FIT,))
+        return replace(made, waited_ms=self.call.waited_ms, instead_of=self.call.instead_of)
 
 
 def may_pass(short: Short, call: Call) -> bool:

@@ -257,7 +257,8 @@ class Seeker:
         found = await self.cheaper.version(search.sent, target)
         if found is None:
             return None
-        priced, call = found[0], replace(found[1], waited_ms=search.call.waited_ms)
+        asked = f"{search.call.provider}/{search.sent.parsed.model}"
+        priced, call = found[0], replace(found[1], waited_ms=search.call.waited_ms, instead_of=asked)
         answer = await self._ask(call, out_of_turn=True)
         if isinstance(answer, Short):
             counted = await self._counts.counted(priced, search.digest + target.encode())
@@ -374,7 +375,7 @@ def _light_key(priced: Priced) -> bytes:
 def _call_of(priced: Priced, before: Call) -> Call:
     """Make the call of a version, with the output limit that the one before got from Lockpin, if any."""
     call = priced.call(before.output_limit if before.limit_set else None)
-    return replace(call, waited_ms=before.waited_ms)
+    return replace(call, waited_ms=before.waited_ms, instead_of=before.instead_of)
 
 
 @dataclass(slots=True)

@@ -283,6 +283,7 @@ class Call:
     waited_ms: int = 0
     reserve: Quote | None = None  # what it must leave besides on the task's own account, where that enforces a limit
     attempt: Attempt = FIRST_ATTEMPT
+    instead_of: str | None = None  # provider/model that the client asked for, where another one serves
 
 
 class Doubt(NamedTuple):

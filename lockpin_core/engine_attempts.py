@@ -77,7 +77,9 @@ class AttemptsEngine(Engine):
             there = await self._priced_there(incoming, admitted.wire)
             if isinstance(there, Skipped):
                 return there
-            priced, call = there[0], replace(there[1], attempt=attempt)
+            before = admitted.held.call
+            asked = before.instead_of or f"{before.provider}/{before.asked_model}"
+            priced, call = there[0], replace(there[1], attempt=attempt, instead_of=asked)
             _, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=True))
         except LedgerUnavailable:
             return Skipped("ledger_unavailable")

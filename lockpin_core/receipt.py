@@ -45,14 +45,17 @@ class ReceiptFacts:
     hash: str | None = None
     over_hold: bool = False  # it cost more than was held for it
     attempt: Attempt = FIRST_ATTEMPT
+    instead_of: str | None = None  # provider/model that was asked for, where another one served
     shares: Sequence[Share] = ()  # what `charged` is made of, where several prompts or models are in it
 
 
 def receipt(facts: ReceiptFacts) -> dict[str, object]:
     """Build SPEC §13's object; amounts are exact decimal text. `shares` is there only where there are some, and so is
-    which attempt it was: of a call that was sent once nothing is said.
+    which attempt it was, and in place of which model: of a call that was sent once as it came nothing is said.
     """
     tried = {} if facts.attempt == FIRST_ATTEMPT else _attempt(facts.attempt)
+    if facts.instead_of is not None:
+        tried["instead_of"] = facts.instead_of
     shares = {"shares": list(map(_share, facts.shares))} if facts.shares else {}
     return {
         "v": VERSION,

@@ -118,7 +118,7 @@ def _facts(held: Held, resolved: Resolved) -> ReceiptFacts:
         tier=charge.tier if charge else call.terms.tier,
         billing=call.billing, output_limit=call.output_limit,
         degrade=call.degrade, waited_ms=call.waited_ms,
-        budgets=resolved.standings, hash=resolved.row_hash, attempt=call.attempt,
+        budgets=resolved.standings, hash=resolved.row_hash, attempt=call.attempt, instead_of=call.instead_of,
         shares=charge.shares if charge else (),
     )  # fmt: skip
 

@@ -59,6 +59,8 @@ def hold_columns(call: Call, rates: str, after_row: int | None) -> dict[str, obj
     terms |= {} if after_row is None else {"after_row": after_row}
     if call.attempt != FIRST_ATTEMPT:
         terms["attempt"] = {"number": call.attempt.number, "of": call.attempt.of, "first": call.attempt.first}
+    if call.instead_of is not None:
+        terms["instead_of"] = call.instead_of
     others = call.quote.others()
     terms["ceiling"] = _ceiling(call.quote.ceiling) | ({"others": others} if others else {})
     return {

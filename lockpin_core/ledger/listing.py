@@ -50,9 +50,13 @@ _OF_SHARE = (
     f"EXISTS (SELECT 1 FROM rows s, json_each(s.data, '$.shares') share WHERE s.call = rows.call AND s.{_RESOLVES} "
     "AND instr(s.data, '\"shares\"') AND named(:model, json_extract(share.value, '$.model')))"
 )
+_IN_PLACE = (  # of a model that the client asked for, behind its provider's name
+    "instr(data, '\"instead_of\"') AND named(:model, "
+    "substr(json_extract(data, '$.instead_of'), instr(json_extract(data, '$.instead_of'), '/') + 1))"
+)
 _OF_MODEL = (
     "AND (named(:model, model) OR named(:model, asked_model) "
-    f"OR (kind = 'hold' AND (named(:model, {_SERVED}) OR {_OF_SHARE})))"
+    f"OR (kind = 'hold' AND (named(:model, {_SERVED}) OR {_OF_SHARE} OR {_IN_PLACE})))"
 )
 _OF_PAYER = {
     "group": 'AND EXISTS (SELECT 1 FROM json_each(rows."groups") each WHERE each.value = :subject)',
@@ -164,6 +168,7 @@ class CallRow:
     shares: tuple[Share, ...] = ()  # of what was charged for its usage, before a person corrected it
     requests: int = 1  # that it brings, each of which is held by itself
     attempt: Attempt = FIRST_ATTEMPT
+    instead_of: str | None = None  # provider/model that was asked for, where another one served
     drift: tuple[str, ...] = ()  # in what it departs from its task's first calls
 
 
@@ -306,7 +311,7 @@ def _call_row(row: sqlite3.Row, shrinks: Sequence[sqlite3.Row], ending: _Ending,
         has_rounds="refills" in most,
         shares=ending.shares, requests=most.get("requests", 1),
         attempt=Attempt(**data["attempt"]) if is_hold and "attempt" in data else FIRST_ATTEMPT,
-        drift=drift,
+        instead_of=data.get("instead_of") if is_hold else None, drift=drift,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def receipt_of(call: CallRow) -> dict[str, object]:
             rates=call.rates, price_date=call.price_date, tier=call.tier, billing=call.billing,
             output_limit=call.output_limit, degrade=call.degrade, waited_ms=call.waited_ms,
             budgets=[_standing(balance) for balance in call.balances], hash=call.hash, over_hold=call.over_hold,
-            shares=shares_now(call), attempt=call.attempt,
+            shares=shares_now(call), attempt=call.attempt, instead_of=call.instead_of,
         )
     )  # fmt: skip
     if call.corrections:
@@ -116,6 +116,7 @@ def summary(call: CallRow) -> str:
     """Say in one line what became of a call; "(est.)" marks an estimate."""
     what = f"{call.id} {stamp(call.at)} {call.provider}/{call.model} task {call.payers.task}"
     tried = f", attempt {call.attempt.number} of {call.attempt.of}" if call.attempt.number > 1 else ""
+    tried += f", in place of {call.instead_of}" if call.instead_of else ""
     changed = f", drift: {', '.join(call.drift)}" if call.drift else ""
     return f"{what}: {_ending(call)}{tried}{changed}"
 

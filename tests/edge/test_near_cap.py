@@ -39,6 +39,7 @@ def lockpin(home, *arguments):
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def messages(model="pen", limit=32_000, *, said="hi", turns=(), **more):
@@ -157,6 +158,8 @@ def test_a_cheaper_model_is_named_where_its_format_names_it(rig, task):
         assert (sent["path"], json.loads(sent["body"])) == ("/v1beta/models/ink:generateContent?x=1", body)
     (hold,) = proxy.rows("SELECT model FROM rows WHERE kind = 'hold' AND task = ?", task)
     assert hold["model"] == "ink"
+    (told,) = json.loads(lockpin(proxy.home, "calls", "--task", task, "--model", "dear", "--format", "json"))
+    assert (told["model"], told["instead_of"]) == ("ink", f"{'openai' if task == 'cheaper-body' else 'gemini'}/dear")
 
 
 def cut_stream():
