@@ -20,7 +20,7 @@ from lockpin_core.admission_repeats import Repeats
 from lockpin_core.admission_shown import shown_text
 from lockpin_core.admission_waits import Waits
 from lockpin_core.call import Call
-from lockpin_core.clients import client_of
+from lockpin_core.clients import patience_s
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable
@@ -160,7 +160,7 @@ class LoopCheck:
             self._open[whose] = _Open(question, known.waiting - 1)
 
     def _patience(self, priced: Priced, call: Call) -> timedelta:
-        client = timedelta(seconds=client_of(priced.incoming.headers).patience_s)
+        client = timedelta(seconds=patience_s(priced.incoming.headers))
         return min(self._wait, client - timedelta(milliseconds=self._waits.waited_ms(call.id)))
 
 

@@ -21,7 +21,7 @@ from lockpin_core.admission_waits import NO_TIME, Waits
 from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import violations, with_reserve
 from lockpin_core.call import Call
-from lockpin_core.clients import client_of
+from lockpin_core.clients import patience_s
 from lockpin_core.clock import Clock
 from lockpin_core.config import Config
 from lockpin_core.errors import LedgerUnavailable, LockpinError, WireError
@@ -337,8 +337,8 @@ class Seeker:
 
     def _left(self, search: _Search) -> timedelta:
         """Say how much longer the client bears silence."""
-        client = client_of(search.sent.incoming.headers)
-        return search.began + timedelta(seconds=client.patience_s) - self._clock()
+        patience = timedelta(seconds=patience_s(search.sent.incoming.headers))
+        return search.began + patience - self._clock()
 
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""

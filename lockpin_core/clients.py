@@ -7,6 +7,7 @@ and the SDKs of OpenAI, Anthropic and Google in Python and JavaScript.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ CLIENTS = (
     Client(("aider", "litellm/"), None, _LONG_S, "400"),  # aider retries a 402 for minutes
     Client(("openai/", "asyncopenai/", "anthropic/", "asyncanthropic/"), None, _LONG_S),
 )
+_TIMEOUTS = ("x-stainless-read-timeout", "x-stainless-timeout")  # in seconds, or words
+_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_MARGIN_S = 1.0  # in which the answer reaches it
 _UNKNOWN = Client(())
 _START = 32  # characters of a name that tell whose it is
 
@@ -40,6 +44,19 @@ _START = 32  # characters of a name that tell whose it is
 def client_of(headers: Mapping[str, str]) -> Client:
     """Find the client by its headers, names in lower case; one that nobody knows is as impatient as the worst."""
     return _named(headers.get("user-agent", "")[:_START].lower(), headers.get("originator", "")[:_START].lower())
+
+
+def patience_s(headers: Mapping[str, str]) -> float:
+    """Say how many seconds of silence a client bears before the reply: as it is known to, and no longer than it says.
+
+    The SDKs of OpenAI and Anthropic say after how long they give up, and that is their caller's to set.
+    """
+    said = [seconds for name in _TIMEOUTS if (seconds := _seconds(headers.get(name, ""))) is not None]
+    return max(0.0, min([client_of(headers).patience_s, *(seconds - _MARGIN_S for seconds in said)]))
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 @functools.lru_cache(maxsize=128)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockpin_core.clients import client_of
+from lockpin_core.clients import client_of, patience_s
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,30 @@ def test_a_client_is_known_by_how_its_name_begins(headers, session_header, patie
     found = client_of(headers)
 
     assert (found.session_header, found.patience_s, found.refusal) == (session_header, patience_s, refusal)
+
+
+OPENAI = {"user-agent": "OpenAI/Python 3.57.0"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, 280),
+        ({"x-stainless-read-timeout": "600"}, 280),
+        ({"x-stainless-read-timeout": "12"}, 11),
+        ({"x-stainless-timeout": "60"}, 59),
+        ({"x-stainless-timeout": "60", "x-stainless-read-timeout": "12.5"}, 11.5),
+        ({"x-stainless-read-timeout": "0.5"}, 0),
+        ({"x-stainless-timeout": "NOT_GIVEN"}, 280),
+        ({"x-stainless-timeout": "-5"}, 280),
+        ({"x-stainless-timeout": "1e9"}, 280),
+        ({"x-stainless-timeout": "9" * 400}, 280),
+    ],
+)
+def test_nobody_is_kept_waiting_longer_than_it_says_that_it_waits(said, expected):
+    assert patience_s(OPENAI | said) == expected
+
+
+def test_one_that_nobody_knows_may_say_that_it_waits_for_less():
+    assert patience_s({"x-stainless-timeout": "30"}) == 29
+    assert patience_s({"x-stainless-timeout": "300"}) == 50
