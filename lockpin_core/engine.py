@@ -347,7 +347,10 @@ class Engine(Settler):
         if not priced.incoming.may_degrade and (model := await self._seeker.cheaper.fitting(priced)) is not None:
             fits["model"] = model
         tools = without_tools(priced, call) if priced.parsed.rounds > 1 else None
-        words = budget_exceeded(call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools)
+        words = budget_exceeded(
+            call.payers.task, call.quote, short.violations, short.at, fits, without_tools=tools,
+            kept_whole=not priced.incoming.may_degrade,
+        )  # fmt: skip
         return self.refuse(priced.incoming, words, priced.wire, model=call.model, short=short, call=call)
 
     def refuse(

@@ -45,11 +45,12 @@ def refusal(code: str, words: str, detail: Mapping[str, object] | None = None, *
 
 def budget_exceeded(
     task: str, quote: Quote, short: Sequence[Standing], now: datetime, fits: Mapping[str, object] | None = None,
-    *, without_tools: Money | None = None,
+    *, without_tools: Money | None = None, kept_whole: bool = False,
 ) -> Refusal:  # fmt: skip
     """Refuse a call whose worst case does not fit; `short` is ordered: its first is the one that is named.
 
-    `without_tools`: what it would need if the provider ran none of its tools, where that is less.
+    `without_tools`: what it would need if the provider ran none of its tools, where that is less. `kept_whole`: its
+    sender wanted it refused rather than made smaller.
     """
     first = short[0]
     transient = all(standing.is_transient(quote.most, quote.tokens) for standing in short)
@@ -67,6 +68,10 @@ def budget_exceeded(
     words += _above(short, quote) or _last_reset(short, quote)
     if fits and "max_output_tokens" in fits:
         words += f"; with an output limit of up to {fits['max_output_tokens']} tokens it fits now"
+    if fits and "model" in fits:
+        words += f"; with the model {fits['model']} it fits now"
+    if kept_whole and not fits:
+        words += "; by X-Lockpin-Degrade: off it was not made smaller"
     if without_tools is not None:
         words += f"; up to ${shown([ZERO, without_tools])[1]} without the tools that the provider runs by itself"
     return Refusal("budget_exceeded", 402, words, detail)
@@ -79,7 +84,7 @@ def _reserved(short: Sequence[Standing]) -> str:
         return ""
     usd = "" if kept.limit is None or not kept.reserved else f"${shown([ZERO, kept.reserved])[1]}"
     tokens = "" if kept.limit_tokens is None or not kept.reserved_tokens else f"{kept.reserved_tokens:,} tokens"
-    return f"; {' and '.join(filter(None, (usd, tokens)))} of that is kept free for small last calls of the task"
+    return f"; {' and '.join(filter(None, (usd, tokens)))} of what is in flight is kept free for small last calls of the task"
 
 
 def _others(short: Sequence[Standing]) -> str:

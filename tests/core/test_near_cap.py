@@ -427,6 +427,15 @@ def test_a_refusal_names_the_cheaper_model_that_was_not_to_be_taken():
     assert found["fits"] == {"max_output_tokens": 10_000, "model": "anthropic/ink"}
 
 
+def test_a_refusal_says_that_the_call_was_not_made_smaller_as_its_sender_wanted():
+    desk = near_cap_desk(left_usd="0.05")
+
+    answer = ask(desk, working(6), x_lockpin_degrade="off")
+
+    message = json.loads(answer.reply.body)["error"]["message"]
+    assert message.endswith("; by X-Lockpin-Degrade: off it was not made smaller")
+
+
 # A person
 
 

@@ -442,7 +442,7 @@ def test_what_is_kept_for_last_calls_counts_as_in_flight_and_never_comes_free():
 
     assert found.message == (
         'lockpin: task "fix-login-bug" would exceed its $1.00 budget: spent $0.50, in flight $0.20, '
-        "this call needs up to $0.40; $0.2000 of that is kept free for small last calls of the task"
+        "this call needs up to $0.40; $0.2000 of what is in flight is kept free for small last calls of the task"
     )
     wanted = {"in_flight_usd": Decimal("0.2"), "remaining_usd": Decimal("0.3"), "transient": False}
     assert {name: found.detail[name] for name in wanted} == wanted
