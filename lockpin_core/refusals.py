@@ -84,7 +84,8 @@ def _reserved(short: Sequence[Standing]) -> str:
         return ""
     usd = "" if kept.limit is None or not kept.reserved else f"${shown([ZERO, kept.reserved])[1]}"
     tokens = "" if kept.limit_tokens is None or not kept.reserved_tokens else f"{kept.reserved_tokens:,} tokens"
-    return f"; {' and '.join(filter(None, (usd, tokens)))} of what is in flight is kept free for small last calls of the task"
+    kept_free = " and ".join(filter(None, (usd, tokens)))
+    return f"; {kept_free} of what is in flight is kept free for small last calls of the task"
 
 
 def _others(short: Sequence[Standing]) -> str:
