@@ -23,7 +23,7 @@ from lockpin_core.errors import LockpinError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Admin
-from lockpin_core.ledger.questions import CONTINUE, ONCE, RAISE, REFUSE, STOP, Question
+from lockpin_core.ledger.questions import CONTINUE, ONCE, RAISE, REFUSE, STOP, Choice, Question
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.watchers import Watcher
 from lockpin_core.money import Money
@@ -138,7 +138,8 @@ class _Screen:
             self._print(error.message if isinstance(error, typer.BadParameter) else str(error))
 
     def _answer(self, question: Question, words: Sequence[str]) -> None:
-        given, by = _LETTERS.get(words[0], words[0]), _amount(words)
+        given = _LETTERS.get(words[0], words[0])
+        by = _amount(question, given, words)
         answered = self._admin.answer(question.id, given, who=self._who, by=by)
         del self._open[question.id]
         self._print(f"question {answered.id}: {outcome(answered)}")
@@ -146,9 +147,8 @@ class _Screen:
     def _put(self, question: Question) -> None:
         self._print(f"question {question.id}: {about(question)}")
         for choice in question.choices:
-            letter = next(letter for letter, answer in _LETTERS.items() if answer == choice.answer)
             more = ", or r USD by another amount" if choice.answer == RAISE else ""
-            self._print(f"  {letter}  {price_of(choice)}{more}")
+            self._print(f"  {_letter(choice)}  {price_of(choice)}{more}")
         self._print(f"  without an answer by {stamp(question.until)} {unanswered(question)}")
 
     def _prompt(self) -> None:
@@ -169,9 +169,25 @@ class _Screen:
         print(plain(words), flush=True)
 
 
-def _amount(words: Sequence[str]) -> Money | None:
-    """Read by how much to raise; None: by what is shown."""
-    return amount(words[1], "the amount") if len(words) > 1 else None
+def _amount(question: Question, given: str, words: Sequence[str]) -> Money | None:
+    """Read by how much to raise; None: by what is shown. Wrong use where more was typed than means something."""
+    if len(words) == 1:
+        return None
+    if given != RAISE or len(words) > 2:
+        letters = [letter for choice in question.choices for letter in _letters(choice)]
+        typed, allowed = " ".join(words), f"{', '.join(letters[:-1])} or {letters[-1]}"
+        raise typer.BadParameter(f'"{typed}" is no answer to question {question.id}; {allowed} is allowed')
+    return amount(words[1], words[0], "the amount after")
+
+
+def _letters(choice: Choice) -> list[str]:
+    """List what may be typed for a choice."""
+    letter = _letter(choice)
+    return [letter, f"{letter} USD"] if choice.answer == RAISE else [letter]
+
+
+def _letter(choice: Choice) -> str:
+    return next(letter for letter, answer in _LETTERS.items() if answer == choice.answer)
 
 
 def _end_of(question: Question) -> str:

@@ -92,10 +92,10 @@ def instant(text: str, name: str, now: datetime) -> datetime:
         raise typer.BadParameter(f'"{text}": {allowed}', param_hint=name) from None
 
 
-def amount(text: str, name: str) -> Money:
-    """Read a positive amount of dollars, as the configuration reads its own."""
+def amount(text: str, name: str, source: str = "flag") -> Money:
+    """Read a positive amount of dollars, as the configuration reads its own. `source`: what kind of thing `name` is."""
     more = "; a task without a limit of its own needs no budget" if text.lower() in _NO_LIMIT else ""
-    return _dollars(values.amount, text, name, more)
+    return _dollars(values.amount, text, name, more, source)
 
 
 def cost(text: str, name: str) -> Money:
@@ -112,8 +112,10 @@ def lasting(text: str, name: str, least: timedelta, most: timedelta, allowed: st
         raise typer.BadParameter(str(error)) from None
 
 
-def _dollars(read: values.Reader[Money], text: str, name: str, more: str = "") -> Money:
+def _dollars(
+    read: values.Reader[Money], text: str, name: str, more: str = "", source: str = "flag"
+) -> Money:  # fmt: skip
     try:
-        return read(Text(Where("flag", None, name), text.strip(), plain=False))
+        return read(Text(Where(source, None, name), text.strip(), plain=False))
     except ConfigError as error:
         raise typer.BadParameter(f"{error}{more}") from None

@@ -77,6 +77,7 @@ def _asking(call: Call, short: Short, digest: bytes, patience: timedelta) -> Ask
         "limit_usd": own.limit.exact(),
         "spent_usd": own.spent.exact(),
         "held_usd": own.held.exact(),
+        **({"reserved_usd": own.reserved.exact()} if own.reserved else {}),
         "client": call.client,
         "provider": call.provider,
         "output_limit": call.output_limit,

@@ -216,7 +216,7 @@ class SqliteAdmin:
             question, amount = questionbook.answer(books, question_id, answer, by=by, who=who)
             own = books.definitions.own()
             if amount is not None and own is not None:
-                self._raise(books, own, question.task, amount, who)
+                question = replace(question, raised=self._raise(books, own, question.task, amount, who))
             if answer == STOP:
                 books.stop_task(question.task, user=question.user, who=who)
             elif answer == CONTINUE:

@@ -366,14 +366,15 @@ class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
         """See Admin."""
         with self._lock:
             question, amount = self._questions.amount_of(question_id, answer, by, self._now())
+            raised = None
             if amount is not None and self._default is not None:
-                self.raise_budget(self._default, question.task, amount, who=who)
+                raised = self.raise_budget(self._default, question.task, amount, who=who)
             if answer == STOP:
                 self._pauses.stop_task(question.task, question.user, micros(self._now()))
             elif answer == CONTINUE:
                 self._pauses.resume_task(question.task, question.user or "")
             self._event(ANSWERED, question.task)
-            return self._questions.answer(question, answer, who=who, now=self._now())
+            return replace(self._questions.answer(question, answer, who=who, now=self._now()), raised=raised)
 
     def key_list(self) -> list[KeyRecord]:
         """See Admin."""

@@ -387,7 +387,10 @@ class Admin(Protocol):
         """List the questions of the last day, newest first."""
 
     def answer(self, question_id: str, answer: str, *, who: str, by: Money | None = None) -> Question:
-        """Answer a question, the first who does. "raise" adds `by`, or what was shown, to the limit of its task."""
+        """Answer a question, the first who does. "raise" adds `by`, or what was shown, to the limit of its task.
+
+        The question that is given then has how that account stands.
+        """
 
     def key_list(self) -> Sequence[KeyRecord]:
         """List every key, oldest first, those that are over among them."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from lockpin_core.budgets import Standing
 from lockpin_core.call import Call
 from lockpin_core.clock import stamp
 from lockpin_core.errors import CommandError
@@ -70,6 +71,8 @@ class Question:
     answered: datetime | None = None
     who: str | None = None  # answered
     used: datetime | None = None  # when "once" let its call go
+    # How a raise has left the task's own account: only in what the one who raises is given.
+    raised: Standing | None = field(default=None, compare=False)
 
     def is_open(self, now: datetime) -> bool:
         """Say whether it waits for an answer."""

@@ -169,8 +169,8 @@ def test_list_has_the_questions_and_what_each_answer_costs(lockpin, asked):
     [
         (("once",), 'the call of task "fix" may go once, for up to $0.50'),
         (("refuse",), 'the call of task "fix" is refused'),
-        (("raise",), 'the budget of task "fix" is raised'),
-        (("raise", "--by", "7.5"), 'the budget of task "fix" is raised'),
+        (("raise",), 'the budget of task "fix" is raised to $3.00, and the call fits'),
+        (("raise", "--by", "7.5"), 'the budget of task "fix" is raised to $8.50, and the call fits'),
     ],
 )
 def test_the_first_answer_counts(lockpin, asked, words, said):
@@ -271,17 +271,52 @@ def test_at_a_terminal_a_letter_answers(lockpin, ledger, watch, typed, answer, b
     assert here.end() in (0, -signal.SIGINT)
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("r five", 'the amount after r is "five"; a positive amount is allowed'),
+        ("r 0.02 please", '"r 0.02 please" is no answer to question {}; o, r, r USD or x is allowed'),
+        ("o 5", '"o 5" is no answer to question {}; o, r, r USD or x is allowed'),
+        ("x please", '"x please" is no answer to question {}; o, r, r USD or x is allowed'),
+    ],
+)
+def test_what_is_no_answer_leaves_the_question_open(lockpin, ledger, watch, typed, words):
+    lockpin("task", "new", "fix", "--budget", "1", "--user", "ann@corp.com")
+    here = watch(on_terminal=True)
+    question = ask(ledger)
+    here.see(f"question {question.id}> ")
+
+    here.type(f"{typed}\n")
+
+    here.see(words.format(question.id))
+    assert ledger.question(question.id).result(WAIT_S).answer is None
+    here.type("x\n")
+    here.see(f'question {question.id}: the call of task "fix" is refused')
+
+
+def test_a_raise_that_is_too_small_says_so(lockpin, asked):
+    lockpin("task", "new", "fix", "--budget", "0.1", "--user", "ann@corp.com")
+    question = asked()
+
+    told = lockpin("approvals", "answer", question.id, "raise", "--by", "0.02")
+
+    assert told.stdout == (  # 0.50 of a limit of 0.12
+        f'question {question.id}: the budget of task "fix" is raised to $0.12, but the call is still short by $0.38, '
+        "so it is refused, unless it can be made smaller\n"
+    )
+
+
 def test_a_loop_is_stopped_or_goes_on(lockpin, ledger, watch):
     here = watch(on_terminal=True)
     question = ask(ledger, kind=LOOP, repeats=20)
     shown = here.see(f"question {question.id}> ")
-    assert "and goes round in a circle (repeats 20)" in shown
+    assert "and goes round in a circle: the same, 20 times in a row" in shown
     assert "it goes on; `lockpin task new fix --budget USD --user ann@corp.com` limits its task" in shown
     assert "it is stopped" not in shown
 
     here.type("s\n")
 
-    here.see(f'question {question.id}: task "fix" is stopped')
+    here.see(f'question {question.id}: task "fix" is stopped; `lockpin task resume fix`')
     assert ledger.question(question.id).result(WAIT_S).answer == STOP
     paused = ledger.paused(Payers("fix", "desk", user="ann@corp.com")).result(WAIT_S)
     assert (paused.kind, paused.until) == ("loop", None)

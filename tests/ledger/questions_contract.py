@@ -188,9 +188,12 @@ class QuestionsContract:
         desk.watch()
         question = ask(desk)
 
-        answer(desk, question, RAISE, None if by is None else money(by))
+        answered = answer(desk, question, RAISE, None if by is None else money(by))
 
         assert own(desk) == ("0.75", "0", limit)
+        assert answered.raised is not None
+        assert (answered.raised.limit, answered.raised.spent) == (money(limit), money("0.75"))
+        assert desk.ledger.question(question.id).result(WAIT_S).raised is None
         assert isinstance(hold(desk, "c1", "0.5", TASK), Held)
         assert ask(desk, "c9").id != question.id  # what does not fit the new limit is asked about anew
 
