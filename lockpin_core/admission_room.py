@@ -336,9 +336,10 @@ class Seeker:
         return wait if patience > NO_TIME else None
 
     def _left(self, search: _Search) -> timedelta:
-        """Say how much longer the client bears silence."""
+        """Say how much longer the client bears silence; what it waited counts also where the clock was set back."""
         patience = timedelta(seconds=patience_s(search.sent.incoming.headers))
-        return search.began + patience - self._clock()
+        waited = timedelta(milliseconds=self.waits.waited_ms(search.call.id))
+        return patience - max(self._clock() - search.began, waited)
 
     async def _digest(self, priced: Priced) -> bytes:
         """Digest what makes it the same call again: its task and what it asks."""

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from lockpin_core.clock import Clock
+from lockpin_core.clock import Clock, monotonic_s
 
 NO_TIME = timedelta(0)
 
 
 class Waits:
-    """For how long calls have waited, by call: each until somebody says that it is decided."""
+    """For how long calls have waited, by call: each until somebody says that it is decided.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    The wall clock may be set back meanwhile: then the clock that never steps says it.
+    """
+
+    def __init__(self, clock: Clock, ticks: Callable[[], float] = monotonic_s) -> None:
+        self._clock, self._ticks = clock, ticks
         self._before: dict[str, timedelta] = {}
-        self._since: dict[str, datetime] = {}
+        self._since: dict[str, tuple[datetime, float]] = {}
 
     @contextlib.contextmanager
     def counting(self, call_id: str) -> Iterator[None]:
         """Count the time that a block takes."""
-        self._since[call_id] = self._clock()
+        self._since[call_id] = self._clock(), self._ticks()
         try:
             yield
         finally:
@@ -39,4 +42,7 @@ class Waits:
 
     def _so_far(self, call_id: str) -> timedelta:
         before, since = self._before.get(call_id, NO_TIME), self._since.get(call_id)
-        return before if since is None else before + max(self._clock() - since, NO_TIME)  # a clock may step back
+        if since is None:
+            return before
+        began, began_s = since
+        return before + max(self._clock() - began, timedelta(seconds=self._ticks() - began_s))

@@ -1,4 +1,4 @@
-"""Says whose a secret is, and how a question stands, beside the writer: in a thread and on a connection of its own.
+"""Says whose a secret is, and how questions stand, beside the writer: in a thread and on a connection of its own.
 
 A commit that is under way keeps no reader waiting, and what another process has committed is seen by the next question:
 nothing is remembered. A question takes some 50 µs, so there is nothing to gain by it.
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lockpin_core.clock import Clock
+from lockpin_core.call import Payers
+from lockpin_core.clock import Clock, micros
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger import keybook, questionbook
@@ -37,6 +38,10 @@ class Lookup:
     def question(self, question_id: str) -> Future[Question | None]:
         """Find a question as it is now. Fails with LedgerUnavailable."""
         return self._look(lambda connection: questionbook.find(connection, question_id))
+
+    def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
+        """List the open questions about loops that their calls wait for. Fails with LedgerUnavailable."""
+        return self._look(lambda connection: questionbook.open_loops(connection, payers, micros(self._clock())))
 
     def _look[T](self, find: Find[T]) -> Future[T]:
         try:

@@ -165,6 +165,13 @@ class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
         with self._lock:
             return done(self._questions.find(question_id))
 
+    def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
+        """See Ledger."""
+        with self._lock:
+            now = self._now()
+            found = (one for one in self._questions.every() if one.holds_up(payers) and one.is_open(now))
+            return done(tuple(found) if self.watchers else ())
+
     def key(self, digest: bytes) -> Future[KeyRecord | None]:
         """See Ledger."""
         with self._lock:

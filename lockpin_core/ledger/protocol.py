@@ -219,6 +219,12 @@ class Ledger(Protocol):
     def question(self, question_id: str) -> Future[Question | None]:
         """Look how a question stands, whichever process put it; None: there is none. No commit is waited for."""
 
+    def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
+        """List the open questions about loops of a task and its user, whichever process put them, newest first.
+
+        None where nobody watches any more. No commit is waited for.
+        """
+
     def look(self, payers: Payers, provider: str, model: str | None, rules: Rules) -> Future[tuple[Standing, ...]]:
         """Show the accounts that such a call would be charged to, without holding anything.
 

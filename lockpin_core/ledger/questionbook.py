@@ -11,7 +11,7 @@ import sqlite3
 from datetime import timedelta
 from typing import Any
 
-from lockpin_core.call import Call
+from lockpin_core.call import Call, Payers
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.accounts import Seat
@@ -32,6 +32,10 @@ _COLUMNS = (
 _ALL = ", ".join(f'"{name}"' for name in _COLUMNS)
 _ONE = f"SELECT {_ALL} FROM questions WHERE id = ?"
 _OF_DIGEST = f"SELECT {_ALL} FROM questions WHERE digest = ? AND task = ? ORDER BY asked DESC, length(id) DESC, id DESC"
+_LOOPS = (
+    f"SELECT {_ALL} FROM questions WHERE kind = 'loop' AND answer IS NULL AND task = ? AND until > ? "
+    "ORDER BY asked DESC, length(id) DESC, id DESC"
+)
 _SINCE = f"SELECT {_ALL} FROM questions WHERE until > ? ORDER BY asked DESC, length(id) DESC, id DESC"
 _PUT = f"INSERT INTO questions ({_ALL}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _ANSWER = "UPDATE questions SET answer = ?, answered = ?, who = ? WHERE id = ?"
@@ -43,6 +47,12 @@ def find(connection: sqlite3.Connection, question_id: str) -> Question | None:
     """Find a question by its id."""
     row = connection.execute(_ONE, (question_id,)).fetchone()
     return None if row is None else _question(row)
+
+
+def open_loops(connection: sqlite3.Connection, payers: Payers, at: int) -> tuple[Question, ...]:
+    """List the questions about loops that their calls wait for, newest first."""
+    found = map(_question, connection.execute(_LOOPS, (payers.task, at)))
+    return tuple(question for question in found if question.holds_up(payers))
 
 
 def every(connection: sqlite3.Connection, at: int) -> list[Question]:

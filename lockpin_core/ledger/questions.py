@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lockpin_core.budgets import Standing
-from lockpin_core.call import Call
+from lockpin_core.call import Call, Payers
 from lockpin_core.clock import stamp
 from lockpin_core.errors import CommandError
 from lockpin_core.money import Money
@@ -88,17 +88,21 @@ class Question:
 
     def is_for(self, asking: Asking) -> bool:
         """Say whether a call may join it: nobody has seen a smaller price than this call's."""
-        is_same = (self.kind, self.digest) == (asking.kind, asking.digest) and self._is_of(asking.call)
+        is_same = (self.kind, self.digest) == (asking.kind, asking.digest) and self._is_of(asking.call.payers)
         return is_same and asking.needed <= self.needed
 
     def lets_go(self, call: Call, now: datetime) -> bool:
         """Say whether by "allow once" a call may have what its task is short of."""
-        is_its = self._is_of(call) and call.quote.most <= self.needed
+        is_its = self._is_of(call.payers) and call.quote.most <= self.needed
         return is_its and self.answer == ONCE and self.stands(now)
 
-    def _is_of(self, call: Call) -> bool:
+    def holds_up(self, payers: Payers) -> bool:
+        """Say whether their calls wait for its answer while it is open."""
+        return self.kind == LOOP and self._is_of(payers)
+
+    def _is_of(self, payers: Payers) -> bool:
         """Say whether a call is of its task and user: each user's calls of a task have a budget of their own."""
-        return (call.payers.task, call.payers.user) == (self.task, self.user)
+        return (payers.task, payers.user) == (self.task, self.user)
 
     def price_of(self, answer: str) -> Money | None:
         """Give what an answer was said to cost; None: nothing was said."""

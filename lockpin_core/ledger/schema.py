@@ -226,6 +226,7 @@ INDEXES_4 = (
 )
 INDEXES_5 = (
     "CREATE INDEX questions_digest ON questions (digest)",
+    "CREATE INDEX questions_loop ON questions (task, until) WHERE kind = 'loop' AND answer IS NULL",
     "CREATE INDEX conversations_at ON conversations (at)",
     "CREATE INDEX pauses_until ON pauses (until) WHERE until IS NOT NULL",
     # In what calls depart from their task's first ones, for their receipts.

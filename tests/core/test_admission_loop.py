@@ -1,5 +1,6 @@
 import asyncio
 import json
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from transcripts import Use, anthropic, chat, near
 from lockpin_core.call import Payers
 from lockpin_core.config_near_cap import Loop, NearCap
 from lockpin_core.engine import Answered
+from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.keys import new_secret
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.settler import Admitted
@@ -23,9 +25,13 @@ class Watched(MemoryLedger):
 
     def __init__(self, *, clock, watches=True):
         super().__init__(clock=clock)
-        self.watchers, self.put = int(watches), []
+        self.watchers, self.put, self.is_away = int(watches), [], False
 
     def ask(self, asking):
+        if self.is_away:
+            away = Future()
+            away.set_exception(LedgerUnavailable("it is busy"))
+            return away
         answer = super().ask(asking)
         if answer.result() is not None:
             self.put.append(answer.result())
@@ -33,9 +39,9 @@ class Watched(MemoryLedger):
 
 
 class Desk(desks.Desk):
-    def __init__(self, action="ask", repeats=20, *, watches=False, ledger=None, **change):
+    def __init__(self, action="ask", repeats=20, *, watches=False, ledger=None, wait_ms=300_000, **change):
         self.now = [desks.NOW]
-        near_cap = NearCap(loop=Loop(repeats, action))
+        near_cap = NearCap(loop=Loop(repeats, action), approvals_wait_ms=wait_ms)
         settings = desks.config(near_cap=near_cap, **change)
         super().__init__(settings, ledger or Watched(clock=lambda: self.now[0], watches=watches), lambda: self.now[0])
 
@@ -277,8 +283,9 @@ def answered(desk, answer, turns=SAME * 19, others=()):
 
         before = len(desk.ledger.put)
         first = asking(turns)
-        while len(desk.ledger.put) == before:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while len(desk.ledger.put) == before:
+                await asyncio.sleep(0)
         rest = [asking(told, task) for told, task in others]
         for _ in range(20):
             await asyncio.sleep(0)
@@ -323,19 +330,21 @@ def test_without_an_answer_the_call_passes_and_nobody_is_asked_about_it_again():
     assert len(desk.ledger.put) == 1
 
 
+async def leaving(desk):
+    """Let a client leave while its call waits for the answer to a question."""
+    asking = asyncio.ensure_future(desk.engine.admit(desk.asked(SAME * 19)))
+    async with asyncio.timeout(60):
+        while not desk.ledger.put:
+            await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
 def test_a_client_that_left_and_sends_the_call_again_joins_its_question():
     desk = Desk(watches=True)
 
-    async def leave():
-        body = chat(SAME * 19) | {"model": "pen", "max_completion_tokens": 100}
-        asking = asyncio.ensure_future(desk.engine.admit(desk.incoming(body)))
-        while not desk.ledger.put:
-            await asyncio.sleep(0)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-    asyncio.run(leave())
+    asyncio.run(leaving(desk))
     (question,) = desk.ledger.put
     desk.ledger.put.clear()
     _, (decision,) = answered(desk, "continue")
@@ -382,3 +391,125 @@ def test_other_calls_of_the_task_wait_for_the_answer_and_those_of_others_do_not(
     codes = [one.code if isinstance(one, Answered) else None for one in decisions]
     assert codes == ["loop_stopped"] * 4 + [None]
     assert {question.id for question in desk.ledger.put} == {desk.ledger.put[0].id}
+
+
+def beside(desk, other, answer=None, **more):
+    """Let a client leave an open question, and another call of that task come, at another process; answer then.
+
+    Gives whether that call waited, and what became of it.
+    """
+
+    async def play():
+        await leaving(desk)
+        asking = asyncio.ensure_future(other.engine.admit(other.asked([], **more)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        waited = not asking.done()
+        if answer is not None:
+            desk.ledger.answer(desk.ledger.put[0].id, answer, who="ada")
+        async with asyncio.timeout(60):
+            return waited, await asking
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize(("answer", "code"), [("stop", "loop_stopped"), ("continue", None)])
+def test_calls_of_other_processes_wait_for_the_answer_too_also_once_who_asked_has_left(answer, code):
+    desk = Desk(watches=True)
+    other = Desk(ledger=desk.ledger)  # also as after a restart
+    other.count = 1000
+
+    waited, decision = beside(desk, other, answer)
+
+    assert waited
+    assert (decision.code if isinstance(decision, Answered) else None) == code
+
+
+@pytest.mark.parametrize("change", [{"task": "u"}, {"by": "ann"}, {"action": "warn"}, {"wait_ms": 0}], ids=str)
+def test_calls_that_the_question_is_not_about_do_not_wait(change):
+    settings = {name: change.pop(name) for name in ("action", "wait_ms") if name in change}
+    desk = Desk(watches=True)
+    other = Desk(ledger=desk.ledger, **settings)
+    other.count = 1000
+
+    waited, decision = beside(desk, other, **change)
+
+    assert not waited
+    assert decision.held.call.waited_ms == 0
+
+
+def test_where_those_who_watched_are_gone_calls_wait_no_longer_and_are_asked_about_again():
+    desk = Desk(watches=True)
+
+    async def play():
+        asking = [asyncio.ensure_future(desk.engine.admit(desk.asked(turns))) for turns in (SAME * 19, [])]
+        async with asyncio.timeout(60):
+            while not desk.ledger.put:
+                await asyncio.sleep(0)
+            desk.ledger.watchers = 0
+            return await asyncio.gather(*asking)
+
+    decisions = asyncio.run(play())
+    for decision in decisions:
+        desk.settle(decision, 1)
+    desk.ledger.watchers = 1
+    first = desk.ledger.put[0].id
+    _, (decision,) = answered(desk, "stop", SAME * 20)
+    assert (desk.ledger.put[-1].id, decision.code) == (first, "loop_stopped")
+
+
+def test_a_clock_that_is_set_back_lets_nobody_wait_longer_than_its_client_does():
+    desk = Desk(watches=True, wait_ms=300)
+
+    async def play():
+        asking = asyncio.ensure_future(desk.engine.admit(desk.asked(SAME * 19)))
+        async with asyncio.timeout(60):
+            while not desk.ledger.put:
+                await asyncio.sleep(0)
+            desk.now[0] -= timedelta(hours=1)
+            return await asking
+
+    decision = asyncio.run(play())
+
+    assert decision.loop == "same_tool_call; repeats=20"
+    assert 300 <= decision.held.call.waited_ms < 60_000
+    desk.settle(decision, 1)
+    asked = desk.ledger.put[0]
+    assert asked.is_open(desk.now[0])  # by the clock, for an hour; but its time is over
+    later = asyncio.run(desk.engine.admit(desk.asked([])))
+    assert later.held.call.waited_ms == 0
+    assert desk.told(SAME * 19) == "same_tool_call; repeats=20"
+    assert desk.ledger.put == [asked]
+
+
+def unasked(ledger, how):
+    """Let a loop be told of without anybody being asked."""
+    if how == "nobody watches":
+        ledger.watchers = 0
+        assert Desk(ledger=ledger).told(SAME * 19) == "same_tool_call; repeats=20"
+        ledger.watchers = 1
+    elif how == "no time":
+        assert Desk(ledger=ledger, wait_ms=0).told(SAME * 19) == "same_tool_call; repeats=20"
+    elif how == "only warned":
+        assert Desk("warn", ledger=ledger).told(SAME * 19) == "same_tool_call; repeats=20"
+    elif how == "paused":
+        ledger.stop_task(Payers("t", "box"), who="ada", data={}).result()
+        assert Desk(ledger=ledger).told(SAME * 19) == "loop_stopped"
+        ledger._pauses.resume_task("t", None)
+    else:
+        ledger.is_away = True
+        assert Desk(ledger=ledger).told(SAME * 19) == "same_tool_call; repeats=20"
+        ledger.is_away = False
+
+
+@pytest.mark.parametrize("how", ["nobody watches", "no time", "only warned", "paused", "ledger away"])
+def test_a_loop_that_nobody_was_asked_about_is_asked_about_as_soon_as_somebody_can_be(how):
+    ledger = Watched(clock=lambda: desks.NOW)
+    unasked(ledger, how)
+    desk = Desk(ledger=ledger)
+    desk.count = 1000
+
+    waiting, (decision,) = answered(desk, "stop", SAME * 20)
+
+    assert waiting == [False]
+    assert (decision.code, len(ledger.put)) == ("loop_stopped", 1)

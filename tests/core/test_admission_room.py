@@ -622,3 +622,40 @@ def test_what_a_call_waited_is_added_up_while_it_waits_and_until_it_is_decided()
 
     assert seen == [1500, 1750, 1750, 3750, 1750, 1750]
     assert waits.waited_ms("c1") == waits.waited_ms("c2") == 0
+
+
+def test_a_clock_that_is_set_back_while_a_call_waits_takes_nothing_of_what_it_waited_away():
+    clock, ticks = [desks.NOW], [7.0]
+    waits = Waits(lambda: clock[0], lambda: ticks[0])
+
+    with waits.counting("c1"):
+        ticks[0] += 2.5
+        clock[0] -= timedelta(hours=1)
+
+    assert waits.waited_ms("c1") == 2500
+
+
+class Person:
+    """Is asked, and says nothing."""
+
+    def __init__(self) -> None:
+        self.patience: list[timedelta] = []
+
+    async def ask(self, call, short, digest, patience):
+        self.patience.append(patience)
+
+
+def test_after_a_clock_was_set_back_a_person_has_what_is_left_of_the_clients_patience_and_no_more():
+    search, ticks = Search(SHORT), [7.0]
+    search.seeker._config = replace(search.desk.config, near_cap=replace(NOBODY_ASKED, approvals_wait_ms=120_000))
+    search.seeker.waits = Waits(lambda: search.clock[0], lambda: ticks[0])
+    search.seeker._asker = person = Person()
+
+    def pass_by(patience: timedelta) -> None:
+        ticks[0] += patience.total_seconds()
+        search.clock[0] -= timedelta(hours=1)
+
+    search.ledger.pass_by = pass_by
+    search()
+
+    assert person.patience == [seconds(50 - 30)]

@@ -143,6 +143,23 @@ def test_a_question_of_a_loop_holds_its_task_up_and_stop_stops_it_until_it_is_re
         assert verify(proxy.ledger).wrong is None
 
 
+def test_a_question_holds_its_task_up_at_every_proxy_on_the_ledger(tmp_path):
+    with running(tmp_path, repeats=3) as (origin, proxy), ThreadPoolExecutor(4) as pool, watching(proxy):
+        config = CONFIG.format(origin=origin.url, action="ask", repeats=3, ledger=proxy.ledger)
+        with processes.proxy(tmp_path, config, kind="up") as other:
+            assert ask(other, [], task="other").status == 200
+            looping: Future[client.Answer] = pool.submit(ask, proxy, SAME * 2)
+            asked = question(proxy)
+            beside = pool.submit(ask, other, [])
+            with pytest.raises(TimeoutError):
+                beside.result(2)
+
+            run(proxy, "approvals", "answer", asked, "stop")
+
+            assert [answer.result(90).code for answer in (looping, beside)] == ["loop_stopped"] * 2
+            assert len(origin.calls()) == 1
+
+
 def test_continue_lets_a_loop_go_on_and_nobody_is_asked_about_it_again_at_once(tmp_path):
     with running(tmp_path, repeats=3) as (origin, proxy), ThreadPoolExecutor(4) as pool, watching(proxy):
         looping: Future[client.Answer] = pool.submit(ask, proxy, SAME * 2)

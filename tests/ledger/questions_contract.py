@@ -218,6 +218,34 @@ class QuestionsContract:
 
         assert isinstance(hold(desk, "c9", "0.1", TASK, user="ann@corp.com"), Held)
 
+    def test_open_questions_about_loops_are_found_by_task_and_user(self, desk):
+        def found(**more):
+            return desk.ledger.open_loops(call("look", "0", **more).payers).result(WAIT_S)
+
+        assert found() == ()
+        desk.watch()
+        first = ask(desk, kind=LOOP)
+        ask(desk, "c2", digest=b"2" * 32)  # an approval
+        theirs = ask(desk, "c3", kind=LOOP, user="ann@corp.com")
+        desk.clock.pass_by(seconds=60)
+        second = ask(desk, "c4", kind=LOOP, digest=b"4" * 32)
+
+        assert found() == (second, first)
+        assert found(user="ann@corp.com") == (theirs,)
+        assert found(task="u") == found(user="bob@corp.com") == ()
+        desk.clock.pass_by(seconds=60)
+        assert found() == (second,)
+        answer(desk, second, CONTINUE)
+        assert found() == ()
+
+    def test_nobody_waits_for_the_answer_of_those_who_watch_no_more(self, desk):
+        desk.watch()
+        ask(desk, kind=LOOP)
+
+        desk.stop_watching()
+
+        assert desk.ledger.open_loops(call("look", "0").payers).result(WAIT_S) == ()
+
     # Allow once.
 
     def test_allow_once_raises_by_what_is_short_and_takes_back_what_is_unused(self, desk):
