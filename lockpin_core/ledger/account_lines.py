@@ -11,7 +11,7 @@ from lockpin_core.ledger.accounts import Balance, TaskTerms
 from lockpin_core.ledger.definitions import Stored
 from lockpin_core.windows import LIFETIME, WindowSpan
 
-_NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens"
+_NUMBERS = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens, allowed_nano"
 _OWN = f"id, budget, subject, window_start, window_end, {_NUMBERS}, period_ms, alerted, counted_row, reset_row"
 OPEN_ACCOUNT = (
     "INSERT INTO accounts (id, budget, scope, subject, window_start, window_end, period_ms, counted_row, spent_nano, "
@@ -19,7 +19,7 @@ OPEN_ACCOUNT = (
 )
 WRITE = (
     "UPDATE accounts SET spent_nano = ?, held_nano = ?, spent_tokens = ?, held_tokens = ?, raised_nano = ?, "
-    "raised_tokens = ?, alerted = ?, counted_row = ?, reset_row = ? WHERE id = ?"
+    "raised_tokens = ?, allowed_nano = ?, alerted = ?, counted_row = ?, reset_row = ? WHERE id = ?"
 )
 
 
@@ -44,7 +44,7 @@ def columns(account: Account, name: str) -> tuple[object, ...]:
     """Give what `WRITE` takes."""
     b = account.balance
     numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
-    return (*numbers, account.alerted, account.counted_row, account.reset_row, name)
+    return (*numbers, b.allowed_nano, account.alerted, account.counted_row, account.reset_row, name)
 
 
 @functools.lru_cache(maxsize=64)

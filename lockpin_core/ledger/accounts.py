@@ -37,13 +37,18 @@ class Step:
     spent_nano: int = 0
     spent_tokens: int = 0
     raised_nano: int = 0
+    allowed_nano: int = 0
+
+    def numbers(self) -> list[int]:
+        """Give the sums in the order of the table's columns."""
+        return [self.spent_nano, self.spent_tokens, self.raised_nano, self.allowed_nano]
 
 
 @dataclass(slots=True)
 class Balance:
     """What an account holds, apart from its names; a ledger changes it in place.
 
-    Under a rolling window `spent` and `raised` are the sums of `steps`, which leave as time passes.
+    Under a rolling window `spent`, `raised` and `allowed` are the sums of `steps`, which leave as time passes.
     """
 
     spent_nano: int = 0
@@ -52,18 +57,45 @@ class Balance:
     held_tokens: int = 0
     raised_nano: int = 0
     raised_tokens: int = 0
+    allowed_nano: int = 0  # the part of `raised` that calls were allowed once: it goes as room comes free
     period_ms: int = 0
     steps: dict[int, Step] = field(default_factory=dict)  # by the instant at which it leaves, in microseconds
 
     def pass_time(self, at: int) -> list[int]:
         """Let go what has left by an instant; give when it left."""
-        gone = [leaves for leaves in self.steps if leaves <= at]
+        gone = sorted(leaves for leaves in self.steps if leaves <= at)
         for leaves in gone:
             step = self.steps.pop(leaves)
             self.spent_nano -= step.spent_nano
             self.spent_tokens -= step.spent_tokens
             self.raised_nano -= step.raised_nano
+            self.allowed_nano -= step.allowed_nano
+            gone = gone + self.free(step.spent_nano - step.allowed_nano) if self.allowed_nano else gone
         return gone
+
+    @property
+    def used_nano(self) -> int:
+        """Give what was spent and is held."""
+        return self.spent_nano + self.held_nano
+
+    def free(self, nano: int) -> list[int]:
+        """Take back what was allowed once as far as room has come free; give the steps that it was on.
+
+        What leaves last goes first.
+        """
+        back = max(0, min(nano, self.allowed_nano))
+        self.allowed_nano -= back
+        self.raised_nano -= back
+        touched = []
+        for leaves in sorted(self.steps, reverse=True) if back and self.period_ms else ():
+            step = self.steps[leaves]
+            part = min(back, step.allowed_nano)
+            if part:
+                step.allowed_nano -= part
+                step.raised_nano -= part
+                back -= part
+                touched.append(leaves)
+        return touched
 
     def spend(self, held_at: int, at: int, nano: int, tokens: int) -> int | None:
         """Count a charge of a hold taken at `held_at`; give the step it is on, None where there are no steps for it."""
@@ -86,23 +118,27 @@ class Balance:
             self.steps.setdefault(leaves, Step()).raised_nano += nano
         return leaves
 
-    def take_back(self, nano: int, leaves: int | None) -> None:
-        """Take back a part of a raise that has not left yet; `leaves` is its step."""
-        self.raised_nano -= nano
+    def allow(self, at: int, nano: int) -> int | None:
+        """Do the same for what one call is allowed."""
+        leaves = self.add_raise(at, nano)
+        self.allowed_nano += nano
         if leaves is not None:
-            self.steps[leaves].raised_nano -= nano
+            self.steps[leaves].allowed_nano += nano
+        return leaves
 
     def forget_raises(self) -> None:
         """Take back what was added to the limit."""
-        self.raised_nano = self.raised_tokens = 0
+        self.raised_nano = self.raised_tokens = self.allowed_nano = 0
         for step in self.steps.values():
-            step.raised_nano = 0
+            step.raised_nano = step.allowed_nano = 0
 
     def forget_spend(self) -> None:
         """Let spend count from now on; what is held stays."""
+        spent = self.spent_nano
         self.spent_nano = self.spent_tokens = 0
         for step in self.steps.values():
             step.spent_nano = step.spent_tokens = 0
+        self.free(spent)
 
     def next_leaving(self) -> int | None:
         """Say when the next spend leaves; None: nothing does."""

@@ -1,7 +1,8 @@
-"""What "allow once" adds to a task's own limit for one call, until that call is resolved.
+"""What "allow once" adds to a task's own limit for one call.
 
-The limit is raised by just what the call is short of, in the transaction of its hold. What is unused of it is taken
-back in the transaction that resolves the call, whoever does that. Knows the SQL of `allowances`.
+The limit is raised by just what the call is short of, in the transaction of its hold. Whatever makes room on the
+account from then on takes as much of it back in its own transaction, so that no other call gets any of it: see
+`Balance.free`. Which open calls were given some is known by call. Knows the SQL of `allowances`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockpin_core.budgets import Standing, violations, with_reserve
+from lockpin_core.budgets import Standing, violations
 from lockpin_core.call import Call
 from lockpin_core.ledger.questions import Question
 
@@ -24,7 +25,7 @@ _DROP = "DELETE FROM allowances WHERE call = ?"
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """By how much a limit is raised for one call; under a rolling window it leaves like any other raise."""
+    """By how much a limit was raised for one call; under a rolling window it leaves like any other raise."""
 
     account: str
     nano: int
@@ -77,9 +78,9 @@ class Allowances:
 def missing(call: Call, question: Question, standings: Sequence[Standing]) -> tuple[Standing, int] | None:
     """Give the account of its task whose limit a call passes, and by how much in nanodollars; nothing: it fits by now.
 
-    None: something else is in the way too, or more than the question showed.
+    None: something else is in the way too, or more than the question showed. What should stay free beside it is not
+    asked for: others would take what the limit is raised by for that.
     """
-    standings = with_reserve(standings, call.reserve)
     short = violations(standings, call.quote)
     own = next((standing for standing in standings if standing.budget.own), None)
     if own is None or any(standing is not own for standing in short):
@@ -92,14 +93,3 @@ def missing(call: Call, question: Question, standings: Sequence[Standing]) -> tu
         return None
     more = (call.quote.most - left).nano
     return (own, more) if more <= max(call.quote.most, question.short_by).nano else None
-
-
-def unused(allowance: Allowance, held: int, cost: int, left: int | None, at: int) -> int:
-    """Say how much of an allowance is taken back, where its call was held with so much and has cost so much.
-
-    That is what it has not cost, and all that its account leaves by now (`left`; None: it has no limit any more): other
-    holds that were in the way may be gone.
-    """
-    if allowance.leaves_at is not None and allowance.leaves_at <= at:
-        return 0
-    return allowance.nano if left is None else max(0, min(allowance.nano, max(held - cost, left)))

@@ -5,11 +5,12 @@ Nobody who waits goes between, as the call was there before them. Knows the oper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lockpin_core.budgets import Standing, violations, with_reserve
 from lockpin_core.call import Call, Charge, Void
-from lockpin_core.ledger.allowances import PASSED_ON, Allowance, unused
+from lockpin_core.ledger.allowances import PASSED_ON
 from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.pauses import Paused
@@ -24,15 +25,14 @@ def replace_hold(
     books: Books, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
 ) -> Replaced:  # fmt: skip
     """See Ledger.replace."""
-    held, given = books.open_hold(call_id), books.allowances.find(call_id)
-    passes_on = _passes_on(books, held, given, outcome, call, rules)
-    if keep and not passes_on and books.open_hold(call.id) is None:
-        before = _in_the_way(books, held, given, outcome, call, rules)
-        if before is not None:
-            return None, before
+    held, before = books.open_hold(call_id), None
+    if books.open_hold(call.id) is None:
+        before = _in_the_way(books, held, outcome, call, rules, _allowed_on(books, held))
+    if before is not None and held is not None and _passes_on(books, held, outcome, call, rules):
+        return _pass_on(books, held, outcome, call, rules)
+    if keep and before is not None:
+        return None, before
     with books.room.shut():
-        if passes_on:
-            _pass_on(books, call_id, call)
         resolved = books.settle(call_id, outcome) if isinstance(outcome, Charge) else books.void(call_id, outcome)
         answer = books.hold(call, rules, out_of_turn=True)
     assert not isinstance(answer, Waiter), "an attempt does not wait"
@@ -41,15 +41,18 @@ def replace_hold(
     return resolved, answer
 
 
-def _passes_on(
-    books: Books, held: OpenHold | None, given: Allowance | None, outcome: Charge | Void, call: Call, rules: Rules
-) -> bool:  # fmt: skip
+def _allowed_on(books: Books, held: OpenHold | None) -> Mapping[str, int]:
+    return {} if held is None else books.balances.allowed(held.accounts)
+
+
+def _passes_on(books: Books, held: OpenHold, outcome: Charge | Void, call: Call, rules: Rules) -> bool:
     """Say whether the next attempt gets what a person allowed this one: that cost nothing, and it fits by that."""
-    if given is None or held is None or isinstance(outcome, Charge) or not may_inherit(call, held):
+    given = books.allowances.find(held.call)
+    if given is None or isinstance(outcome, Charge) or not may_inherit(call, held):
         return False
     standings = books.look(call.payers, call.provider, call.model, rules)
     is_its = any(standing.account == given.account for standing in standings)
-    return is_its and _in_the_way(books, held, None, outcome, call, rules) is None
+    return is_its and _in_the_way(books, held, outcome, replace(call, reserve=None), rules, {}) is None
 
 
 def may_inherit(call: Call, held: OpenHold) -> bool:
@@ -57,20 +60,36 @@ def may_inherit(call: Call, held: OpenHold) -> bool:
     return call.payers.task == held.task and call.quote.most.nano <= held.usd
 
 
-def _pass_on(books: Books, call_id: str, call: Call) -> None:
-    given = books.allowances.take(call_id)
+def _pass_on(books: Books, held: OpenHold, outcome: Charge | Void, call: Call, rules: Rules) -> Replaced:
+    """Let a call have what it needs of what the attempt before was allowed: of that the rest is taken back."""
+    assert isinstance(outcome, Void), "it has cost something"
+    if not books.seats.origin:
+        books.define(rules)
+    terms = books.terms(call.payers.task)
+    books.balances.standings(books.seats.of(call, rules, terms, books.now))  # opened before what follows row on row
+    given = books.allowances.take(held.call)
     assert given is not None, "nothing was allowed"
     books.allowances.put(call.id, given)
-    told = {"account": given.account, "call": call_id, "to": call.id, "by_nano": given.nano}
+    told = {"account": given.account, "call": held.call, "to": call.id, "by_nano": given.nano}
     books.event(PASSED_ON, told, call.payers.task)
+    books.balances.keeps = True
+    with books.room.shut():
+        resolved = books.void(held.call, outcome)
+        answer = books.hold(replace(call, reserve=None), rules, out_of_turn=True)
+    books.balances.keeps = False
+    assert isinstance(answer, Held), "the next attempt does not fit"
+    books.balances.free(given.account, held.usd - call.quote.most.nano)
+    books.room.has_changed = True  # who waits may not fit any more
+    names = [standing.account for standing in answer.standings]
+    return resolved, replace(answer, standings=books.balances.current(names, terms))
 
 
 def _in_the_way(
-    books: Books, held: OpenHold | None, given: Allowance | None, outcome: Charge | Void, call: Call, rules: Rules
+    books: Books, held: OpenHold | None, outcome: Charge | Void, call: Call, rules: Rules, allowed: Mapping[str, int]
 ) -> Answer | None:  # fmt: skip
     """Say, by reading alone, why a call does not fit beside what the one before leaves; None: it does.
 
-    `given`: what of its limit is taken back then.
+    `allowed`: what was allowed once on each of its accounts, of which as much is taken back as comes free.
     """
     payers = call.payers
     terms = books.terms(payers.task)
@@ -80,29 +99,27 @@ def _in_the_way(
         return paused
     standings = books.look(payers, call.provider, call.model, rules)
     cost = (outcome.amount.nano, outcome.tokens) if isinstance(outcome, Charge) else (0, 0)
-    after = standings if held is None else left_by(standings, held, cost, given, books.at)
+    after = standings if held is None else left_by(standings, held, cost, allowed)
     short = tuple(violations(with_reserve(after, call.reserve), call.quote))
     return Short(books.now, standings, short) if short else None
 
 
 def left_by(
-    standings: Sequence[Standing], held: OpenHold, cost: tuple[int, int], given: Allowance | None, at: int
+    standings: Sequence[Standing], held: OpenHold, cost: tuple[int, int], allowed: Mapping[str, int]
 ) -> tuple[Standing, ...]:  # fmt: skip
     """Give accounts as they would stand if an open hold had ended and its call had cost so much."""
     return tuple(
-        _without(standing, held, cost, given, at) if standing.account in held.accounts else standing
+        _without(standing, held, cost, allowed.get(standing.account, 0))
+        if standing.account in held.accounts
+        else standing
         for standing in standings
     )
 
 
-def _without(
-    standing: Standing, held: OpenHold, cost: tuple[int, int], given: Allowance | None, at: int
-) -> Standing:  # fmt: skip
-    after = standing._replace(
+def _without(standing: Standing, held: OpenHold, cost: tuple[int, int], allowed: int) -> Standing:
+    back = max(0, min(allowed, held.usd - cost[0]))
+    return standing._replace(
         held=standing.held - Money(held.usd), held_tokens=standing.held_tokens - held.tokens,
         spent=standing.spent + Money(cost[0]), spent_tokens=standing.spent_tokens + cost[1],
+        limit=None if standing.limit is None else standing.limit - Money(back),
     )  # fmt: skip
-    left = after.remaining()
-    if given is None or given.account != standing.account or after.limit is None or left is None:
-        return after
-    return after._replace(limit=after.limit - Money(unused(given, held.usd, cost[0], left.nano, at)))

@@ -42,8 +42,11 @@ _IN_WINDOW = (
     "AND coalesce(window_start, ?) <= ? AND ? < coalesce(window_end, ?) AND coalesce(period_ms, 0) = ? "
     "AND (spent_nano <> 0 OR held_nano <> 0 OR spent_tokens <> 0 OR held_tokens <> 0) ORDER BY subject"
 )
-_READ_STEPS = "SELECT account, leaves_at, spent_nano, spent_tokens, raised_nano FROM steps WHERE account = ?"
-_PUT_STEP = "REPLACE INTO steps (account, leaves_at, spent_nano, spent_tokens, raised_nano) VALUES (?, ?, ?, ?, ?)"
+_READ_STEPS = "SELECT leaves_at, spent_nano, spent_tokens, raised_nano, allowed_nano FROM steps WHERE account = ?"
+_PUT_STEP = (
+    "REPLACE INTO steps (account, leaves_at, spent_nano, spent_tokens, raised_nano, allowed_nano) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
 _DROP_STEP = "DELETE FROM steps WHERE account = ? AND leaves_at = ?"
 
 
@@ -56,6 +59,8 @@ class Balances:
     ) -> None:  # fmt: skip
         self.spans, self.at = Spans(), 0
         self.note_forgotten: Callable[[str], None] = _take_no_notice  # told an account whose raises are taken back
+        self.keeps = False  # what was allowed once is not taken back just now: the next attempt's hold comes
+        self.taken_back: dict[str, int] = {}  # of what was allowed once, by account, as the last hold became smaller
         self._connection, self._backlog = connection, backlog or Backlog(connection)
         self._totals = totals or Totals(connection)
         self._note_event, self._definitions = note_event, definitions
@@ -69,6 +74,7 @@ class Balances:
         self._known.clear()
         self._rolling.clear()
         self._changed.clear()
+        self.keeps = False
 
     def flush(self) -> None:
         """Write what has changed."""
@@ -85,7 +91,7 @@ class Balances:
 
     def _write_steps(self, name: str, account: Account) -> None:
         here = [(leaves, account.balance.steps.get(leaves)) for leaves in account.touched]
-        there = [(name, leaves, s.spent_nano, s.spent_tokens, s.raised_nano) for leaves, s in here if s is not None]
+        there = [(name, leaves, *step.numbers()) for leaves, step in here if step is not None]
         self._connection.executemany(_PUT_STEP, there)
         self._connection.executemany(_DROP_STEP, [(name, leaves) for leaves, step in here if step is None])
         account.touched.clear()
@@ -147,10 +153,12 @@ class Balances:
         """Take a hold (nano, tokens) off all its accounts and put a charge on them."""
         self._load(accounts)
         self._changed.update(accounts)
+        self.taken_back = {}
         is_spend = any(spent)
         for name in accounts:
             account = self._known[name]
             balance = account.balance
+            used = balance.used_nano if balance.allowed_nano else None
             balance.held_nano -= held[0]
             balance.held_tokens -= held[1]
             if is_spend and not balance.period_ms:
@@ -159,13 +167,33 @@ class Balances:
             elif is_spend:
                 self._spend(account, held_at, spent)
             assert balance.held_nano >= 0 <= balance.held_tokens, "more was taken off an account than it held"
+            if used is not None:
+                self.free(name, used - balance.used_nano)
         return self.current(accounts, terms)
 
     def book(self, accounts: Sequence[str], held_at: int, more: tuple[int, int]) -> None:
         """Put an amount (nano, tokens; may be negative) on accounts, in the window of a hold."""
         self._load(accounts)
         for name in accounts:
-            self._spend(self._change(name), held_at, more)
+            account = self._change(name)
+            used = account.balance.used_nano
+            self._spend(account, held_at, more)
+            self.free(name, used - account.balance.used_nano)
+
+    def free(self, name: str, nano: int) -> None:
+        """Take back what was allowed once on an account that was just read, as far as room has come free there."""
+        if self.keeps:
+            return
+        account = self._change(name)
+        before = account.balance.allowed_nano
+        account.touched.update(account.balance.free(nano))
+        self.taken_back[name] = before - account.balance.allowed_nano
+
+    def allowed(self, accounts: Sequence[str]) -> dict[str, int]:
+        """Give how much is allowed once on those of some accounts where anything is."""
+        self._load(accounts)
+        found = {name: self._known[name].balance.allowed_nano for name in accounts if name in self._known}
+        return {name: nano for name, nano in found.items() if nano}
 
     def reset_rows(self, accounts: Sequence[str]) -> dict[str, int]:
         """Give from which row on the spend of each account counts."""
@@ -202,24 +230,18 @@ class Balances:
         """Keep what was told of it."""
         self._change(name).alerted = encode(told)
 
-    def raise_limit(self, seat: Seat, nano: int) -> tuple[Standing, int | None]:
+    def raise_limit(self, seat: Seat, nano: int, *, once: bool = False) -> tuple[Standing, int | None]:
         """Add to the dollar limit of one account and re-arm the alert steps that this un-passes.
 
-        Gives also when a rolling account's raise leaves.
+        Gives also when a rolling account's raise leaves. `once`: it is for one call.
         """
         self.standings((seat,))
         account = self._change(seat.account)
-        leaves = account.balance.add_raise(self.at, nano)
+        balance = account.balance
+        leaves = balance.allow(self.at, nano) if once else balance.add_raise(self.at, nano)
         if leaves is not None:
             account.touched.add(leaves)
         return self.rearm(seat), leaves
-
-    def take_back(self, name: str, nano: int, leaves: int | None) -> None:
-        """Take back a part of a raise of one account that was just read; see `raise_limit`."""
-        account = self._change(name)
-        account.balance.take_back(nano, leaves)
-        if leaves is not None:
-            account.touched.add(leaves)
 
     def raised(self, seat: Seat) -> Money:
         """Say what was added to the limit of one account."""
@@ -345,7 +367,7 @@ class Balances:
             if period_ms:
                 self._rolling.add(name)
                 steps = self._connection.execute(_READ_STEPS, (name,)).fetchall()
-                balance.steps = {leaves: Step(*amounts) for _, leaves, *amounts in steps}
+                balance.steps = {leaves: Step(*amounts) for leaves, *amounts in steps}
 
     def _change(self, name: str) -> Account:
         self._changed.add(name)

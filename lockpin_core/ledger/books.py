@@ -89,7 +89,8 @@ class Books(Frame):
             mine = self.room.own.get(call.id)
             ahead = NOTHING if out_of_turn else self._ahead(mine)
         if allowed is not None and self._is_allowed(call, rules, allowed, ahead):
-            wait, ahead = None, NOTHING  # its place is its own
+            # Its place is its own, and nobody has allowed more than what it costs.
+            call, wait, ahead = replace(call, reserve=None), None, NOTHING
         sizes = sizes_of(call, wait)
         if wait is None:
             answer = self._try(call, rules, smaller, ahead)
@@ -233,6 +234,7 @@ class Books(Frame):
         row = facts | {"call": call_id, "held_at": held.at, "accounts": held.account_list}
         self.append("shrink", row | {"usd": less[0], "tokens": less[1]})
         self.room.free(held.accounts)
+        self.room.has_changed = self.room.has_changed or any(self.balances.taken_back.values())
         return True
 
     def open_hold(self, call_id: str) -> OpenHold | None:
@@ -279,7 +281,7 @@ class Books(Frame):
         task, recent = self.tasks.spend(taken.task, charge.amount.nano)
         held, spent = (taken.usd, taken.tokens), (charge.amount.nano, charge.tokens)
         standings = self.balances.settle(taken.accounts, taken.at, held, spent, task.terms)
-        standings = self.end_allowance(taken, charge.amount.nano, standings, task.terms)
+        self.end_allowance(taken)
         row = self._resolution(taken, standings, told(charge.shares)) | charge_columns(charge, over=over)
         digest = self.append("charge", row)
         tripped = self.pauses.charged(call_id, row, charge.amount.nano)
@@ -374,7 +376,7 @@ class Books(Frame):
         held = (taken.usd, taken.tokens)
         terms = self.terms(taken.task)
         standings = self.balances.settle(taken.accounts, taken.at, held, (0, 0), terms)
-        standings = self.end_allowance(taken, 0, standings, terms)
+        self.end_allowance(taken)
         row = self._resolution(taken, standings)
         row |= {"reason": outcome.reason, "failed": int(outcome.failed), "usd": 0, "tokens": 0}
         digest = self.append("void", row)

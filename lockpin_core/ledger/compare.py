@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lockpin_core.ledger.accounts import Balance, Step
 from lockpin_core.ledger.allowances import Allowance
 from lockpin_core.ledger.chain import encode
 from lockpin_core.ledger.definitions import definition_of
@@ -27,7 +28,7 @@ from lockpin_core.ledger.tally import Name, Tally, shown
 from lockpin_core.ledger.totals import COUNTS, FACETS, SLOT_US
 from lockpin_core.money import Money
 
-_NUMBERS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens", "raised_nano", "raised_tokens")
+_NUMBERS = ("spent_nano", "held_nano", "spent_tokens", "held_tokens", "raised_nano", "raised_tokens", "allowed_nano")
 _NAMES = ("budget", "scope", "subject", "window_start", "window_end", "period_ms")
 _OPEN = ("writer", "at", "usd", "tokens", "task", "background", "expires_at")
 _TASK = ("window", "limit_nano", "limit_tokens", "closed", "created", "spent_nano", "user")
@@ -35,7 +36,8 @@ _BUDGET = ("definition", "since", "source", "removed_at")
 _ITS_LAST = "SELECT max(id) FROM rows WHERE writer = CAST(? AS TEXT)"
 _READ_PAUSES = 'SELECT kind, scope, subject, "user", since, until, since_row, data FROM pauses ORDER BY 1, 2, 3, 4'
 _SLOTS_OF_DAY = 24 * 3600 * 10**6 // SLOT_US
-_DOLLARS = ("usd", "spent_nano", "held_nano", "raised_nano", "limit_nano", "estimated_nano")
+_NO_STEP = (0, 0, 0, 0)
+_DOLLARS = ("usd", "spent_nano", "held_nano", "raised_nano", "allowed_nano", "limit_nano", "estimated_nano")
 
 # Sums over the rows, from their columns alone. `estimate_nano`: a correction takes back the estimate that stood there.
 _SPENDS = "CASE WHEN kind IN ('charge', 'correction') THEN {} ELSE 0 END"
@@ -225,7 +227,10 @@ def _accounts(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differ
         tally.expire(replay.at)
         yield from _compared(shown(account), _NAMES, found, _names(tally))
         mine = steps.pop(account, {})
-        yield from _compared(shown(account), _NUMBERS, found[len(_NAMES) :], _numbers(tally, mine, replay.at))
+        numbers = found[len(_NAMES) : len(_NAMES) + len(_NUMBERS)]
+        if any(allowed for *_, allowed in mine.values()):
+            numbers, mine = _brought_up(numbers, mine, replay.at)
+        yield from _compared(shown(account), _NUMBERS, numbers, _numbers(tally, mine, replay.at))
         yield from _compared(shown(account), ("reset_row",), found[-2:-1], (tally.reset_row,))
         if tally.is_counted_told:
             yield from _compared(shown(account), ("counted_row",), found[-1:], (tally.counted_row,))
@@ -238,7 +243,7 @@ def _accounts(connection: sqlite3.Connection, replay: Replay) -> Iterator[Differ
 
 def _steps(connection: sqlite3.Connection) -> dict[str, dict[int, list[int]]]:
     found: dict[str, dict[int, list[int]]] = defaultdict(dict)
-    sql = "SELECT account, leaves_at, spent_nano, spent_tokens, raised_nano FROM steps"
+    sql = "SELECT account, leaves_at, spent_nano, spent_tokens, raised_nano, allowed_nano FROM steps"
     for account, leaves, *amounts in connection.execute(sql):
         found[account][leaves] = amounts
     return found
@@ -252,11 +257,24 @@ def _names(tally: Tally) -> Sequence[object]:
 def _numbers(tally: Tally, steps: Mapping[int, Sequence[int]], at: int) -> Sequence[int]:
     """Give the sums that the table must have: steps that have left stay in it until the account changes again."""
     sums = list(tally.numbers())
-    for usd, tokens, raised in (step for leaves, step in steps.items() if leaves <= at):
+    for usd, tokens, raised, _ in (step for leaves, step in steps.items() if leaves <= at):
         sums[0] += usd
         sums[2] += tokens
         sums[4] += raised
     return sums
+
+
+def _brought_up(
+    numbers: Sequence[int], steps: Mapping[int, Sequence[int]], at: int
+) -> tuple[list[int], dict[int, list[int]]]:  # fmt: skip
+    """Let what has left go from the sums of a table: what was allowed once goes with the room that comes free."""
+    balance = Balance()
+    for name, number in zip(_NUMBERS, numbers, strict=True):
+        setattr(balance, name, number)
+    balance.steps = {leaves: Step(*step) for leaves, step in steps.items()}
+    balance.period_ms = 1  # any: it rolls
+    balance.pass_time(at)
+    return [getattr(balance, name) for name in _NUMBERS], {at: step.numbers() for at, step in balance.steps.items()}
 
 
 def _step_differences(tally: Tally, steps: Mapping[int, list[int]], at: int) -> Iterator[Difference]:
@@ -265,9 +283,9 @@ def _step_differences(tally: Tally, steps: Mapping[int, list[int]], at: int) -> 
         return
     there, here = {leaves: step for leaves, step in steps.items() if leaves > at}, tally.steps
     for leaves in sorted({*there, *here}):  # a step of nothing is none
-        columns = ("spent_nano", "spent_tokens", "raised_nano")
+        columns = ("spent_nano", "spent_tokens", "raised_nano", "allowed_nano")
         what = f"{shown(tally.id)}, what leaves at {leaves}"
-        yield from _compared(what, columns, there.get(leaves, (0, 0, 0)), here.get(leaves, (0, 0, 0)))
+        yield from _compared(what, columns, there.get(leaves, _NO_STEP), here.get(leaves, _NO_STEP))
 
 
 def _open_holds(connection: sqlite3.Connection, replay: Replay) -> Iterator[Difference]:

@@ -41,12 +41,14 @@ class Effects:
         self.definitions: dict[str, Defined] = {}
         self.tasks: dict[str, Task] = {}
         self.keys, self.questions, self.pauses = KeyStates(), QuestionStates(), PauseStates()
-        self.next: tuple[str, str, int] | None = None  # what the last row is for: a kind, a call, how much for it
+        # What the last row is for: a kind, a call, how much for it, and who has what is left of it.
+        self.next: tuple[str, str, int, str] | None = None
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
         self.calls, self.over_hold = 0, 0
         self.unjudged = 0  # calls whose accounts were not judged, as their rows are of version 1
         self.is_new = False  # a row was seen that version 1 did not write: the same holds for all after it
+        self._keeps = False  # what was allowed once is not taken back at this row
         self.taken_out: Content | None = None  # what the last event says of rows that were taken out
         self._earlier = earlier
         self._generation = 0  # counts what may change limits
@@ -270,14 +272,15 @@ class Effects:
         self._compare_loosens(data, loosened=self._enforces(account))
         self._raise(account, by, data)
 
-    def _raise(self, account: Tally, by: int, data: Content) -> None:
+    def _raise(self, account: Tally, by: int, data: Content, *, once: bool = False) -> None:
         period_ms = account.name.period_ms
         if period_ms is None:
             account.balance.raised_nano += by
+            account.balance.allowed_nano += by if once else 0
         elif data["leaves_at"] != leaves_at(self.at, period_ms):
             raise self._wrong(f"it does not leave {shown(account.id)} after one period")
         else:
-            account.add_step(data["leaves_at"], self.at, 0, 0, by)
+            account.add_step(data["leaves_at"], self.at, 0, 0, by, by if once else 0)
 
     def _budget_reset(self, data: Content) -> None:
         account = self._account(data["account"])
@@ -357,17 +360,16 @@ class Effects:
             raise self._wrong(f'{shown(account.id)} is not the own budget of task "{task}"')
         self._check(self.questions.allow(data, task, self.at))
         self._compare_loosens(data, loosened=self._enforces(account))
-        self._raise(account, data["by_nano"], data)
-        self.next = "hold", data["call"], data["by_nano"]
+        self._raise(account, data["by_nano"], data, once=True)
+        self.next = "hold", data["call"], data["by_nano"], ""
 
     def _allowance_ended(self, data: Content) -> None:
         call, by = data["call"], data["by_nano"]
         given = self.questions.allowances.get(call)
-        if given is None or given.account != data["account"] or not 0 <= by <= given.nano:
+        is_its = given is not None and given.account == data["account"]
+        if not is_its or not 0 <= by <= self._account(data["account"]).balance.allowed_nano:
             raise self._wrong(f"it takes back what call {call} was not allowed")
-        if by:
-            self._account(given.account).take_back(by, given.leaves_at)
-        self.next = "end", call, by
+        self.next = "end", call, by, ""
 
     def _allowance_passed_on(self, data: Content) -> None:
         call, to = data["call"], data["to"]
@@ -376,7 +378,7 @@ class Effects:
         if given is None or (given.account, given.nano) != told or to in self.questions.allowances or to in self.open:
             raise self._wrong(f"it passes on what call {call} was not allowed")
         self.questions.allowances[to] = given
-        self.next = "void", call, 0
+        self.next = "void", call, 0, to
 
     def _check(self, words: str | None) -> None:
         if words is not None:

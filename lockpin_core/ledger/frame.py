@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lockpin_core.budgets import Standing
 from lockpin_core.clock import instant, micros
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger import schema
 from lockpin_core.ledger.accounts import TaskTerms
 from lockpin_core.ledger.alerts import Alerts
-from lockpin_core.ledger.allowances import ENDED, Allowances, unused
+from lockpin_core.ledger.allowances import ENDED, Allowances
 from lockpin_core.ledger.backlog import Backlog, OpenHold
 from lockpin_core.ledger.balances import Balances
 from lockpin_core.ledger.chain import Chain, Head, encode
@@ -205,21 +204,14 @@ class Frame:
         task = self.tasks.get(name)
         return None if task is None else task.terms
 
-    def end_allowance(
-        self, taken: OpenHold, cost: int, standings: tuple[Standing, ...], terms: TaskTerms | None
-    ) -> tuple[Standing, ...]:
-        """Take back what is unused of what a person allowed a call that has cost so much; give its accounts then."""
-        given = self.allowances.take(taken.call)
-        if given is None:
-            return standings
-        own = next(standing for standing in standings if standing.account == given.account)
-        left = own.remaining()
-        nano = unused(given, taken.usd, cost, None if left is None else left.nano, self.at)
-        if nano:
-            self.balances.take_back(given.account, nano, given.leaves_at)
+    def end_allowance(self, taken: OpenHold) -> None:
+        """Say what was taken back of what a person allowed a call whose hold was just taken off."""
+        if any(self.balances.taken_back.values()):
             self.room.has_changed = True  # who waits may not fit any more, whatever comes free
-        self.event(ENDED, {"account": given.account, "call": taken.call, "by_nano": nano}, taken.task)
-        return self.balances.current(taken.accounts, terms)
+        given = self.allowances.take(taken.call)
+        if given is not None:
+            nano = self.balances.taken_back.get(given.account, 0)
+            self.event(ENDED, {"account": given.account, "call": taken.call, "by_nano": nano}, taken.task)
 
     def define(self, rules: Rules, origin: str | None = None) -> None:
         """Put a configuration's budgets and breaker in force, when they are others than before."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from lockpin_core.budgets import violations, with_reserve
 from lockpin_core.call import Call, Charge, Void
 from lockpin_core.clock import micros
-from lockpin_core.ledger.allowances import PASSED_ON, Allowance
+from lockpin_core.ledger.allowances import PASSED_ON
 from lockpin_core.ledger.attempts import left_by, may_inherit
 from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.memory_books import MemoryBooks
@@ -21,42 +24,58 @@ class MemoryAttempts(MemoryBooks):
         self, call_id: str, outcome: Charge | Void, call: Call, rules: Rules, *, keep: bool
     ) -> tuple[Resolved | None, Answer]:
         """See Ledger.replace."""
+        held, before = self._amounts(call_id), None
+        if call.id not in self._open:
+            before = self._in_the_way(held, outcome, call, rules, self._allowed_on(held))
+        if before is not None and held is not None and self._passes_on(held, outcome, call, rules):
+            return self._pass_on(held, call, rules)
+        if keep and before is not None:
+            return None, before
         charge, void = (outcome, Void("")) if isinstance(outcome, Charge) else (None, outcome)
-        given = self._questions.allowances.get(call_id)
-        passes_on = given is not None and self._passes_on(call_id, given, charge, call, rules)
-        if keep and not passes_on and call.id not in self._open:
-            before = self._in_the_way(call_id, given, charge, call, rules)
-            if before is not None:
-                return None, before
-        if passes_on:
-            self._questions.allowances[call.id] = self._questions.allowances.pop(call_id)
-            self._event(PASSED_ON, call.payers.task)
         resolved = self._resolve(call_id, charge, void).result()
         answer = self._hold(call, rules, None, None, out_of_turn=True).result()
         assert not keep or isinstance(answer, Held | Paused), "the next attempt does not fit"
         return resolved, answer
 
-    def _passes_on(self, call_id: str, given: Allowance, charge: Charge | None, call: Call, rules: Rules) -> bool:
+    def _allowed_on(self, held: OpenHold | None) -> dict[str, int]:
+        names = () if held is None else held.accounts
+        for name in names:
+            self._accounts[name].balance.pass_time(micros(self._now()))
+        return {name: self._accounts[name].balance.allowed_nano for name in names}
+
+    def _passes_on(self, held: OpenHold, outcome: Charge | Void, call: Call, rules: Rules) -> bool:
         """Say whether the next attempt gets what a person allowed this one: that cost nothing, and it fits by that."""
-        held = self._amounts(call_id)
-        if held is None or charge is not None or not may_inherit(call, held):
+        given = self._questions.allowances.get(held.call)
+        if given is None or isinstance(outcome, Charge) or not may_inherit(call, held):
             return False
         seats = self._seats(call.payers, call.provider, call.model, self._in_force(rules))
         is_its = any(seat.account == given.account for seat in seats)
-        return is_its and self._in_the_way(call_id, None, charge, call, rules) is None
+        return is_its and self._in_the_way(held, outcome, replace(call, reserve=None), rules, {}) is None
+
+    def _pass_on(self, held: OpenHold, call: Call, rules: Rules) -> tuple[Resolved | None, Answer]:
+        """Let a call have what it needs of what the attempt before was allowed: of that the rest is taken back."""
+        given = self._questions.allowances[call.id] = self._questions.allowances.pop(held.call)
+        self._event(PASSED_ON, call.payers.task)
+        self._keeps = True
+        resolved = self._resolve(held.call, None, Void("")).result()
+        answer = self._hold(replace(call, reserve=None), rules, None, None, out_of_turn=True).result()
+        self._keeps = False
+        assert isinstance(answer, Held), "the next attempt does not fit"
+        self._accounts[given.account].balance.free(held.usd - call.quote.most.nano)
+        return resolved, replace(answer, standings=self._current([s.account for s in answer.standings]))
 
     def _in_the_way(
-        self, call_id: str, given: Allowance | None, charge: Charge | None, call: Call, rules: Rules
+        self, held: OpenHold | None, outcome: Charge | Void, call: Call, rules: Rules, allowed: Mapping[str, int]
     ) -> Answer | None:
         """Say why a call does not fit beside what the one before leaves; None: it does."""
-        now, task, held = self._now(), call.payers.task, self._amounts(call_id)
+        now, task = self._now(), call.payers.task
         if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
             return Closed(now, task)
         if (paused := self._pauses.of(call.payers, micros(now))) is not None:
             return paused
         standings = self._standings(self._seats(call.payers, call.provider, call.model, self._in_force(rules)))
-        cost = (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
-        after = standings if held is None else left_by(standings, held, cost, given, micros(now))
+        cost = (outcome.amount.nano, outcome.tokens) if isinstance(outcome, Charge) else (0, 0)
+        after = standings if held is None else left_by(standings, held, cost, allowed)
         short = tuple(violations(with_reserve(after, call.reserve), call.quote))
         return Short(now, standings, short) if short else None
 

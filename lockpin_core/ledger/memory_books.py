@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,7 +24,7 @@ from lockpin_core.ledger.accounts import (
     standing_of,
 )
 from lockpin_core.ledger.alerts import Alerts, still_told
-from lockpin_core.ledger.allowances import ENDED, GIVEN, Allowance, missing, unused
+from lockpin_core.ledger.allowances import ENDED, GIVEN, Allowance, missing
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
@@ -85,6 +87,7 @@ class MemoryBooks:
             MemoryPauses(self._numbered_event, self._time),
         )
         self._questions = MemoryQuestions()
+        self._keeps = False  # what was allowed once is not taken back just now: the next attempt's hold comes
         self._alerts = Alerts(
             lambda name: self._accounts[name].told, self._tell, lambda code, _: self._event(code, None)
         )  # fmt: skip
@@ -110,7 +113,7 @@ class MemoryBooks:
         self._serve()
         ahead = NOTHING if out_of_turn else self._room.ahead_of_newcomers(micros(self._now()))
         if allowed is not None and self._is_allowed(call, rules, allowed, ahead):
-            wait, ahead = None, NOTHING  # its place is its own
+            call, wait, ahead = replace(call, reserve=None), None, NOTHING  # its place is its own
         if wait is None:
             return done(self._try(call, rules, smaller, ahead))
         sizes = sizes_of(call, wait)
@@ -140,25 +143,24 @@ class MemoryBooks:
             return False
         standing, nano = found
         if nano:
-            leaves = self._accounts[standing.account].balance.add_raise(micros(now), nano)
+            leaves = self._accounts[standing.account].balance.allow(micros(now), nano)
             self._questions.allowances[call.id] = Allowance(standing.account, nano, leaves)
             self._event(GIVEN, call.payers.task)
             self._rearm(seats[0])
         self._questions.use(question_id, now)
         return True
 
-    def _end_allowance(self, held: Open, cost: int) -> None:
-        """Take back what is unused of what a person allowed a call."""
-        given = self._questions.allowances.pop(held.call.id, None)
-        if given is None:
-            return
-        account, at = self._accounts[given.account], micros(self._now())
-        account.balance.pass_time(at)
-        left = self._standing(account).remaining()
-        nano = unused(given, held.call.quote.most.nano, cost, None if left is None else left.nano, at)
-        if nano:
-            account.balance.take_back(nano, given.leaves_at)
-        self._event(ENDED, held.call.payers.task)
+    @contextlib.contextmanager
+    def _changing(self, names: Sequence[str]) -> Iterator[None]:
+        """Change accounts; where room comes free, as much of what was allowed once on them is taken back."""
+        balances = [self._accounts[name].balance for name in names]
+        for balance in balances:
+            balance.pass_time(micros(self._now()))
+        used = [balance.used_nano for balance in balances]
+        yield
+        for balance, before in zip(balances, used, strict=True):
+            if not self._keeps:
+                balance.free(before - balance.used_nano)
 
     def _forget_raises(self, name: str) -> None:
         self._accounts[name].balance.forget_raises()
@@ -225,9 +227,10 @@ class MemoryBooks:
         if not any(less):
             return False
         held.call = replace(held.call, quote=now)
-        for name in held.accounts:
-            self._accounts[name].balance.held_nano -= less[0]
-            self._accounts[name].balance.held_tokens -= less[1]
+        with self._changing(held.accounts):
+            for name in held.accounts:
+                self._accounts[name].balance.held_nano -= less[0]
+                self._accounts[name].balance.held_tokens -= less[1]
         self._row("shrink", held, *less)
         return True
 
@@ -270,8 +273,9 @@ class MemoryBooks:
         self._booked.setdefault(call_id, []).append(Booked(usd, tokens, code))
         names = [n for n, a in self._accounts.items() if call_id in a.counted and call_id not in a.forgotten]
         now = micros(self._now())
-        for name in names:
-            self._accounts[name].balance.spend(micros(held.at), now, usd, tokens)
+        with self._changing(names):
+            for name in names:
+                self._accounts[name].balance.spend(micros(held.at), now, usd, tokens)
         self._charges.setdefault(held.call.payers.task, []).append(Money(usd))
         call = held.call
         self._write(Row("correction", self._now(), call.id, call.payers.task, usd, tokens, tuple(names), code=code))
@@ -333,13 +337,14 @@ class MemoryBooks:
     def _close(self, held: Open, charge: Charge | None) -> Resolved:
         quote, task = held.call.quote, held.call.payers.task
         usd, tokens = (0, 0) if charge is None else (charge.amount.nano, charge.tokens)
-        for name in held.accounts:
-            balance = self._accounts[name].balance
-            balance.held_nano -= quote.most.nano
-            balance.held_tokens -= quote.tokens
-            if usd or tokens:
-                balance.spend(micros(held.at), micros(self._now()), usd, tokens)
-        self._end_allowance(held, usd)
+        with self._changing(held.accounts):
+            for balance in [self._accounts[name].balance for name in held.accounts]:
+                balance.held_nano -= quote.most.nano
+                balance.held_tokens -= quote.tokens
+                if usd or tokens:
+                    balance.spend(micros(held.at), micros(self._now()), usd, tokens)
+        if self._questions.allowances.pop(held.call.id, None) is not None:
+            self._event(ENDED, task)
         charges = self._charges.setdefault(task, [])
         if charge is not None:
             charges.append(charge.amount)

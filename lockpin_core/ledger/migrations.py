@@ -84,6 +84,9 @@ def _from_4(connection: sqlite3.Connection) -> None:
     tables = (schema.WAITING, schema.QUESTIONS, schema.ALLOWANCES, schema.PAUSES, schema.CONVERSATIONS, schema.PROFILES)
     for statement in (*tables, *schema.INDEXES_5):
         connection.execute(statement)
+    for table in ("accounts", "steps"):
+        if "allowed_nano" not in [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN allowed_nano INTEGER NOT NULL DEFAULT 0")
 
 
 _STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}

@@ -118,7 +118,7 @@ def allow(books: Frame, call: Call, seats: tuple[Seat, ...], question_id: str, a
         return False
     standing, nano = found
     if nano:
-        _, leaves = books.balances.raise_limit(seats[0], nano)
+        _, leaves = books.balances.raise_limit(seats[0], nano, once=True)
         books.allowances.put(call.id, Allowance(standing.account, nano, leaves))
         told: dict[str, object] = {
             "account": standing.account,

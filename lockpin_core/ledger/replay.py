@@ -6,16 +6,16 @@ whether a correction's call is on the books is asked of whoever has them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lockpin_core.budgets import SCOPES, subjects_in
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
-from lockpin_core.ledger.allowances import unused
 from lockpin_core.ledger.chain import ZERO_HASH
 from lockpin_core.ledger.columns import FACT_NAMES, PAYER_NAMES, payers_of
 from lockpin_core.ledger.effects import Effects
@@ -139,22 +139,36 @@ class Replay(Effects):
         self.ends[writer] = (seq, written)
 
     def _follow_allowance(self, kind: Callable[[Replay, Content], None], content: Content) -> None:
-        """Take the row that must follow on what was allowed to a call, or taken back of it."""
+        """Take the row that must follow on what was allowed to a call, taken back of it, or passed on to the next."""
         assert self.next is not None, "nothing was allowed or taken back"
-        (wanted, call, by), self.next = self.next, None
-        kinds = ("charge", "void") if wanted == "end" else (wanted,)
+        (wanted, call, by, to), self.next = self.next, None
+        kinds = {"end": ("charge", "void"), "heir": ("hold",)}.get(wanted, (wanted,))
         if content["kind"] not in kinds or content["call"] != call:
-            raise self._wrong(f"the row before it is of call {call}, whose {wanted} does not follow")
-        if wanted != "end":
+            raise self._wrong(f"the row before it is of call {call}, whose {kinds[-1]} does not follow")
+        if wanted == "end":
+            account = self._account(self.questions.allowances.pop(call).account)
+            before = account.balance.allowed_nano
             kind(self, content)
-            return
-        held, given = self._held(content), self.questions.allowances.pop(call)
-        kind(self, content)
-        account = self.accounts[given.account]
-        self._put_limit(account)
-        left = account.left()
-        if by != unused(given, held.usd, content["usd"], None if left is None else left + by, self.at):
-            raise self._wrong(f"what was taken back of its allowance is not ${Money(by).exact()}")
+            if by != before - account.balance.allowed_nano:
+                raise self._wrong(f"what was taken back of its allowance is not ${Money(by).exact()}")
+        elif wanted == "void":
+            self.next, self._keeps = ("heir", to, self._held(content).usd, ""), True
+            kind(self, content)
+            self._keeps = False
+        else:
+            kind(self, content)
+            if wanted == "heir":  # the attempts held one after the other, and no other call between
+                self._account(self.questions.allowances[call].account).free(by - content["usd"])
+
+    @contextlib.contextmanager
+    def _changing(self, names: Iterable[str]) -> Iterator[None]:
+        """Change accounts; where room comes free, as much of what was allowed once on them is taken back."""
+        allowed = [each for name in names if (each := self._account(name)).balance.allowed_nano]
+        used = [account.balance.used_nano for account in allowed]
+        yield
+        for account, before in zip(allowed, used, strict=True):
+            if not self._keeps:
+                account.free(before - account.balance.used_nano)
 
     def _hold(self, content: Content) -> None:
         call, usd, tokens, at, task = (content[n] for n in ("call", "usd", "tokens", "at", "task"))
@@ -218,7 +232,8 @@ class Replay(Effects):
             raise self._wrong(f"it takes {amount(usd, tokens)} off a hold of {amount(held.usd, held.tokens)}")
         self._compare(content, held)
         self._compare_facts(content, held)
-        self._release(held, usd, tokens)
+        with self._changing(held.accounts):
+            self._release(held, usd, tokens)
         held.usd -= usd
         held.tokens -= tokens
 
@@ -231,9 +246,10 @@ class Replay(Effects):
         is_charge = content["kind"] == "charge"
         if usd < 0 or tokens < 0 or (not is_charge and (usd or tokens)):
             raise self._wrong(f"it costs {amount(usd, tokens)}")
-        self._release(held, held.usd, held.tokens)
-        if usd or tokens:
-            self._spend(held, usd, tokens)
+        with self._changing(held.accounts):
+            self._release(held, held.usd, held.tokens)
+            if usd or tokens:
+                self._spend(held, usd, tokens)
         over = usd > held.usd or 0 < held.tokens < tokens
         self.over_hold += over
         if self.is_new:
@@ -330,7 +346,8 @@ class Replay(Effects):
             if not is_its or not account.contains(held_at) or (told is not None and account.reset_row >= told):
                 raise self._wrong(f"it is on {shown(name)}, which does not count it")
             account.expire(self.at)
-            account.spend(held_at, self.at, usd, tokens)
+            with self._changing((name,)):
+                account.spend(held_at, self.at, usd, tokens)
             if account.is_below_zero():
                 raise self._wrong(f"by it {shown(name)} would have spent less than nothing")
         self._task(content["task"]).spent_nano += usd

@@ -46,14 +46,16 @@ CREATE TABLE accounts (
   spent_tokens INTEGER NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0 CHECK (held_tokens >= 0),
   raised_nano INTEGER NOT NULL DEFAULT 0, raised_tokens INTEGER NOT NULL DEFAULT 0,
   alerted TEXT NOT NULL DEFAULT '[]',
-  period_ms INTEGER, counted_row INTEGER NOT NULL DEFAULT 0, reset_row INTEGER NOT NULL DEFAULT 0
+  period_ms INTEGER, counted_row INTEGER NOT NULL DEFAULT 0, reset_row INTEGER NOT NULL DEFAULT 0,
+  allowed_nano INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID"""
 
-# What a rolling account's spent and raised are made of, by the instant at which each part leaves.
+# What a rolling account's spent, raised and allowed are made of, by the instant at which each part leaves.
 STEPS = """
 CREATE TABLE steps (
   account TEXT NOT NULL, leaves_at INTEGER NOT NULL,
   spent_nano INTEGER NOT NULL, spent_tokens INTEGER NOT NULL, raised_nano INTEGER NOT NULL,
+  allowed_nano INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (account, leaves_at)
 ) STRICT, WITHOUT ROWID"""
 

@@ -223,7 +223,7 @@ class Tally:
     name: Name
     balance: Balance = field(default_factory=Balance)
     reset_row: int = 0  # up to which a reset has taken off
-    steps: dict[int, list[int]] = field(default_factory=dict)  # rolling: leaves at → nano, tokens, raised nano
+    steps: dict[int, list[int]] = field(default_factory=dict)  # rolling: leaves at → nano, tokens, raised, allowed
     first_leaves_at: int = _NEVER
     budget: Budget | None = None  # as it is in force; None: it is not
     fault: str = ""  # why the budget in force does not lead to this account
@@ -261,21 +261,22 @@ class Tally:
             self.balance.spent_nano += usd
             self.balance.spent_tokens += tokens
 
-    def add_step(self, leaves: int, at: int, usd: int, tokens: int, raised: int) -> None:
+    def add_step(self, leaves: int, at: int, usd: int, tokens: int, raised: int, allowed: int = 0) -> None:
         """Add what leaves a rolling window at an instant."""
         if leaves <= at:
             return
-        step = self.steps.setdefault(leaves, [0, 0, 0])
+        step = self.steps.setdefault(leaves, [0, 0, 0, 0])
         balance = self.balance
-        for place, amount in enumerate((usd, tokens, raised)):
+        for place, amount in enumerate((usd, tokens, raised, allowed)):
             step[place] += amount
         balance.spent_nano, balance.spent_tokens = balance.spent_nano + usd, balance.spent_tokens + tokens
         balance.raised_nano += raised
+        balance.allowed_nano += allowed
         self.first_leaves_at = min(self.first_leaves_at, leaves)
 
     def add(self, other: Tally, at: int) -> None:
         """Add what another has spent."""
-        for leaves, (usd, tokens, _) in other.steps.items():
+        for leaves, (usd, tokens, *_) in other.steps.items():
             self.add_step(leaves, at, usd, tokens, 0)
         if self.name.period_ms is None:
             self.balance.spent_nano += other.balance.spent_nano
@@ -283,17 +284,18 @@ class Tally:
 
     def spent_steps(self) -> dict[int, tuple[int, int]]:
         """Give the steps on which something was spent."""
-        return {leaves: (usd, tokens) for leaves, (usd, tokens, _) in self.steps.items() if usd or tokens}
+        return {leaves: (usd, tokens) for leaves, (usd, tokens, *_) in self.steps.items() if usd or tokens}
 
     def expire(self, at: int) -> None:
         """Let go of what has left a rolling window."""
         if self.first_leaves_at > at:
             return
         balance = self.balance
-        for leaves in [leaves for leaves in self.steps if leaves <= at]:
-            usd, tokens, raised = self.steps.pop(leaves)
+        for leaves in sorted(leaves for leaves in self.steps if leaves <= at):
+            usd, tokens, raised, allowed = self.steps.pop(leaves)
             balance.spent_nano, balance.spent_tokens = balance.spent_nano - usd, balance.spent_tokens - tokens
-            balance.raised_nano -= raised
+            balance.raised_nano, balance.allowed_nano = balance.raised_nano - raised, balance.allowed_nano - allowed
+            self.free(usd - allowed)
         self.first_leaves_at = min(self.steps, default=_NEVER)
 
     def reset(self, row: int) -> None:
@@ -301,9 +303,11 @@ class Tally:
         self.reset_row = self.counted_row = row
         self.is_counted_told = True
         self.counts.clear()
-        self.steps = {leaves: [0, 0, raised] for leaves, (_, _, raised) in self.steps.items() if raised}
+        self.steps = {leaves: [0, 0, *raised] for leaves, (_, _, *raised) in self.steps.items() if any(raised)}
         self.first_leaves_at = min(self.steps, default=_NEVER)
+        spent, _ = self.spent()
         self.balance.spent_nano = self.balance.spent_tokens = 0
+        self.free(spent)
 
     def count_up(self, rows_to: int, budget: Budget, rows_from: int = 0) -> None:
         """Note that what is not listed on it was counted, after one row and up to another."""
@@ -324,7 +328,7 @@ class Tally:
     def is_below_zero(self) -> bool:
         """Say whether less than nothing was spent, on the whole or in a step."""
         b = self.balance
-        return b.spent_nano < 0 or b.spent_tokens < 0 or any(usd < 0 or n < 0 for usd, n, _ in self.steps.values())
+        return b.spent_nano < 0 or b.spent_tokens < 0 or any(usd < 0 or n < 0 for usd, n, *_ in self.steps.values())
 
     def take_limits(self, defined: Defined, terms: TaskTerms | None) -> None:
         """Put the limits as they are shown: an account of a window of before has none."""
@@ -347,20 +351,20 @@ class Tally:
 
     def forget_raises(self) -> None:
         """Take back what was added to the limit."""
-        self.balance.raised_nano = self.balance.raised_tokens = 0
-        self.steps = {leaves: [usd, tokens, 0] for leaves, (usd, tokens, _) in self.steps.items() if usd or tokens}
+        self.balance.raised_nano = self.balance.raised_tokens = self.balance.allowed_nano = 0
+        self.steps = {leaves: [usd, tokens, 0, 0] for leaves, (usd, tokens, *_) in self.steps.items() if usd or tokens}
         self.first_leaves_at = min(self.steps, default=_NEVER)
 
-    def take_back(self, nano: int, leaves: int | None) -> None:
-        """Take back a part of a raise, which leaves a rolling window then."""
-        self.balance.raised_nano -= nano
-        if self.name.period_ms is not None and leaves is not None:
-            self.steps[leaves][2] -= nano
-
-    def left(self) -> int | None:
-        """Give what the limit leaves, as it is shown; None: there is none."""
-        b, limit = self.balance, self.limits[0]
-        return None if limit is None else limit + b.raised_nano - b.spent_nano - b.held_nano
+    def free(self, nano: int) -> None:
+        """Take back what was allowed once as far as room has come free: what leaves last goes first."""
+        back = max(0, min(nano, self.balance.allowed_nano))
+        self.balance.allowed_nano -= back
+        self.balance.raised_nano -= back
+        for leaves in sorted(self.steps, reverse=True) if back else ():
+            part = min(back, self.steps[leaves][3])
+            self.steps[leaves][2] -= part
+            self.steps[leaves][3] -= part
+            back -= part
 
     def spent(self) -> tuple[int, int]:
         """Give what was spent, in nanodollars and in tokens."""
@@ -378,9 +382,10 @@ class Tally:
         return f"{shown(self.id)}: {'; '.join(parts)}"
 
     def numbers(self) -> tuple[int, ...]:
-        """Give the six sums in the order of the table's columns."""
+        """Give the sums in the order of the table's columns."""
         b = self.balance
-        return (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
+        numbers = (b.spent_nano, b.held_nano, b.spent_tokens, b.held_tokens, b.raised_nano, b.raised_tokens)
+        return (*numbers, b.allowed_nano)
 
     def state(self) -> dict[str, object]:
         """Give everything but the limits as JSON-ready data."""
@@ -392,7 +397,7 @@ class Tally:
     @classmethod
     def of(cls, account: str, state: Mapping[str, Any]) -> Tally:
         """Read back what `state` gave."""
-        steps = {leaves: list(step) for leaves, *step in state["steps"]}
+        steps = {leaves: [*step, *[0] * (4 - len(step))] for leaves, *step in state["steps"]}
         balance, first = Balance(*state["numbers"]), min(steps, default=_NEVER)
         made = cls(account, Name.parse(account), balance, state["reset_row"], steps, first)
         made.counted_row, is_told, counts = state.get("counted", (None, False, ()))

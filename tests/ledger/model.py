@@ -4,6 +4,7 @@ Amounts are pairs of nanodollars and tokens, instants microseconds since 1970. W
 one, is said where the play's judge says it. Knows no rows, no files and no ledger.
 """
 
+import contextlib
 from dataclasses import dataclass, field, replace
 
 from tests.sim.model import DAY, NOBODY, Account, Rule, Who, leaves_at
@@ -21,6 +22,7 @@ class Entry:
     held: tuple  # what is left of the hold
     place: int  # the process that holds it
     who: Who
+    keys: set = field(default_factory=set)  # of its task's own accounts that count it
     cost: tuple | None = None  # None: in flight
     until: int | None = None  # deferred, and until when
     has_expired: bool = False
@@ -66,7 +68,9 @@ class Model:
         self.rules, self.limits, self.tasks = {}, {}, {}
         self.calls, self.waiting = {}, []
         self.raises, self.forgotten = {}, {}  # by account
-        self.allowed = {}  # what was allowed to open calls: the account's key, and its raise
+        self.allowed = {}  # open calls that were allowed something, with the account's key
+        self.once = {}  # by account: those raises which are for one call
+        self.spared = {}  # by account: what persons have raised while it was above its limit by what was allowed
         self.answers = {}  # of those who have waited: "held", "lower", "short", "closed" or "paused"
         self.stopped = set()  # whose calls of which task pause
 
@@ -111,6 +115,67 @@ class Model:
                 _add(found.spent, entry.cost)
         found.raised = sum(usd for at, usd in self.raises.get(key, ()) if not self.has_left(at, rule))
         return found
+
+    # What was allowed once.
+
+    def used(self, key):
+        """Add up what a task's own account has spent and holds, as far as it counts there."""
+        rolls, gone = key[2] == "rolling", self.forgotten.get(key, ())
+        mine = [(call, entry) for call, entry in self.calls.items() if key in entry.keys]
+        spent = [(c, e) for c, e in mine if e.cost is not None and c not in gone]
+        left = {call for call, entry in spent if rolls and leaves_at(entry.at, key[3]) <= self.now}
+        return sum(e.held[0] for _, e in mine if e.cost is None) + sum(e.cost[0] for c, e in spent if c not in left)
+
+    @contextlib.contextmanager
+    def freeing(self):
+        """Do something that may make room: what was allowed once goes as far as it does."""
+        before = {key: self.used(key) for key in self.once}
+        yield
+        for key, used in before.items():
+            self.free(key, used - self.used(key))
+
+    def free(self, key, room):
+        for part in sorted(self.parts(key), key=lambda part: -part[0]):
+            back = max(0, min(part[1], room))
+            part[1] -= back
+            room -= back
+
+    def parts(self, key):
+        """List what was allowed once on an account and has not left it."""
+        rolls = key[2] == "rolling"
+        return [p for p in self.once.get(key, ()) if not rolls or leaves_at(p[0], key[3]) > self.now]
+
+    def pass_to(self, now):
+        """Let time pass, from one instant to the next at which something leaves an account."""
+        rolling = [key for key in self.once if key[2] == "rolling"]
+        ends = {now}
+        for key in rolling:
+            at = [entry.at for entry in self.calls.values() if key in entry.keys] + [p[0] for p in self.once[key]]
+            ends |= {end for each in at if self.now < (end := leaves_at(each, key[3])) < now}
+        for end in sorted(ends):
+            before = {key: (self.used(key), sum(p[1] for p in self.parts(key))) for key in rolling}
+            self.now = end
+            for key, (used, parts) in before.items():
+                self.free(key, used - self.used(key) - parts + sum(p[1] for p in self.parts(key)))
+
+    def forget_raises(self, key):
+        for kept in (self.raises, self.once, self.spared):
+            kept.pop(key, None)
+        self.allowed = {call: its for call, its in self.allowed.items() if its != key}
+
+    def raise_limit(self, key, by):
+        self.raises.setdefault(key, []).append((self.now, by))
+        self.spared[key] = self.spared.get(key, 0) + by
+
+    def beyond(self, task):
+        """Give what raises a task's limit beyond what it needs: what was allowed is no more than it is above its own."""
+        own = self.own(task)
+        key = self.key(own, task)
+        allowed, account = sum(part[1] for part in self.parts(key)), self.account(own, task)
+        if own.usd is None:
+            return 0
+        above = account.spent[0] + account.held[0] - (account.limits()[0] - allowed)
+        return allowed - max(above, 0) - self.spared.get(key, 0)
 
     def standings(self, task, model, who):
         """List (budget, subject, spent, held, limits) of a call's accounts."""
@@ -179,7 +244,9 @@ class Model:
 
     def take(self, asked, how):
         most = asked.most if how == "held" else asked.lower
-        self.calls[asked.call] = Entry(asked.task, asked.model, self.now, most, asked.place, asked.who)
+        own = self.own(asked.task)
+        keys = {self.key(own, asked.task)} if own.applies("", asked.model, asked.who) else set()
+        self.calls[asked.call] = Entry(asked.task, asked.model, self.now, most, asked.place, asked.who, keys)
         self.tasks.setdefault(asked.task, Task())
         return how
 
@@ -224,44 +291,49 @@ class Model:
             return False
         part = [self.now, more]
         self.raises.setdefault(key, []).append(part)
-        self.allowed[asked.call] = key, part
+        self.once.setdefault(key, []).append(part)
+        self.allowed[asked.call] = key
         return True
-
-    def end_allowance(self, call):
-        """Take back what a call has not used of what it was allowed, or what its account has room for anyway."""
-        key, part = self.allowed.pop(call, (None, None))
-        own = self.own(key[1]) if key else None
-        if own is None or not any(part is each for each in self.raises.get(key, ())) or self.has_left(part[0], own):
-            return
-        entry = self.calls[call]
-        account = self.account_at(own, key)
-        is_in_force = (own.window, own.period, own.owner) == (key[2], key[3], key[5]) and own.usd is not None
-        left = account.limits()[0] - account.spent[0] - account.held[0] if is_in_force else part[1]
-        part[1] -= max(0, min(part[1], max(entry.held[0] - entry.cost[0], left)))
 
     def swap(self, call, cost, asked, *, keep):
         """Say what becomes of the next attempt of a call, and whether the one before has ended; `cost` None: void."""
-        entry, given = replace(self.calls[call]), self.allowed.get(call)
-        own = self.own(asked.task)
-        is_heir = given and cost is None and asked.task == entry.task and asked.most[0] <= entry.held[0]
-        if is_heir and own.applies("", asked.model, asked.who) and self.key(own, asked.task) == given[0]:
-            del self.allowed[call]
-            self.resolve(call, (0, 0))
-            if not self.is_closed(asked) and self.try_it(asked, {}):
-                self.allowed[asked.call] = given
-                return "held", True
-            self.calls[call], self.allowed[call] = entry, given
-            entry = replace(entry)
-        cost = cost or (0, 0)
-        was = given and given[1][1]
-        self.resolve(call, cost)
+        before = self.snapshot()
+        self.resolve(call, cost or (0, 0))
         found = self.shut(asked) or self.try_it(asked, {}) or "short"
-        if found == "held" or not keep:
+        if found == "held":
             return found, True
-        self.calls[call] = entry
-        if given:
-            self.allowed[call], given[1][1] = given, was
-        return found, False
+        after = self.snapshot()
+        self.restore(before)
+        if cost is None and found == "short" and self.inherits(call, asked):
+            return "held", True
+        self.restore(before if keep else after)
+        return found, not keep
+
+    def inherits(self, call, asked):
+        """Let the next attempt have what it needs of what the one before was allowed, if that was enough for both."""
+        entry, given, own = self.calls[call], self.allowed.pop(call, None), self.own(asked.task)
+        if asked.task != entry.task or asked.most[0] > entry.held[0] or not own.applies("", asked.model, asked.who):
+            return False
+        if given is None or self.key(own, asked.task) != given:
+            return False
+        held, entry.cost = entry.held[0], (0, 0)
+        if not self.try_it(asked, {}):
+            return False
+        self.allowed[asked.call] = given
+        self.free(given, held - asked.most[0])
+        return True
+
+    def snapshot(self):
+        calls = {call: replace(entry, keys={*entry.keys}) for call, entry in self.calls.items()}
+        return calls, dict(self.allowed), {key: [part[1] for part in parts] for key, parts in self.once.items()}
+
+    def restore(self, snapshot):
+        calls, allowed, once = snapshot
+        self.calls = {call: replace(entry, keys={*entry.keys}) for call, entry in calls.items()}
+        self.allowed = dict(allowed)
+        for key, amounts in once.items():
+            for part, nano in zip(self.once[key], amounts, strict=True):
+                part[1] = nano
 
     # What becomes of holds.
 
@@ -272,7 +344,8 @@ class Model:
         entry = self.calls[call]
         is_less = entry.cost is None and (most[0] < entry.held[0] or most[1] < entry.held[1])
         if is_less:
-            entry.held = tuple(map(min, entry.held, most))
+            with self.freeing():
+                entry.held = tuple(map(min, entry.held, most))
         return is_less
 
     def resolve(self, call, cost):
@@ -280,20 +353,23 @@ class Model:
         entry = self.calls[call]
         is_first = entry.cost is None
         if is_first:
-            entry.cost = cost
-            self.end_allowance(call)
+            with self.freeing():
+                entry.cost = cost
+            self.allowed.pop(call, None)
         return is_first
 
     def settle(self, call, cost):
         entry = self.calls[call]
         if entry.has_expired and not entry.is_booked:
-            entry.cost, entry.is_booked = cost, True
+            with self.freeing():
+                entry.cost, entry.is_booked = cost, True
             return False
         return self.resolve(call, cost)
 
     def correct(self, call, usd):
         entry = self.calls[call]
-        entry.cost, entry.is_booked = (usd, entry.cost[1]), True
+        with self.freeing():
+            entry.cost, entry.is_booked = (usd, entry.cost[1]), True
 
     def expire(self):
         for call in self.open():
@@ -321,8 +397,13 @@ class Model:
     def put_task(self, task, usd, window, period, user):
         before = self.tasks.get(task, Task())
         self.tasks[task] = Task(before.usd if usd is None else usd, window, period, user=user or before.user)
+        own = self.own(task)
+        key = self.key(own, task)
         if usd is not None:
-            self.raises.pop(self.key(self.own(task), task), None)
+            self.forget_raises(key)
+        for entry in self.calls.values():
+            if entry.task == task and self.belongs(entry, own, key):
+                entry.keys.add(key)
 
     def close(self, task):
         self.tasks[task] = replace(self.tasks[task], is_closed=True)
@@ -330,7 +411,8 @@ class Model:
     def reset(self, rule, subject):
         key = self.key(rule, subject)
         ended = {c for c, e in self.calls.items() if e.cost is not None and self.belongs(e, rule, key)}
-        self.forgotten.setdefault(key, set()).update(ended)
+        with self.freeing():
+            self.forgotten.setdefault(key, set()).update(ended)
 
     def spent(self, task):
         """Add up what a task has cost over all its time."""

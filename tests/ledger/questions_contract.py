@@ -472,7 +472,7 @@ class QuestionsContract:
         held = desk.ledger.hold(replace(call("c1", "0.5"), reserve=reserve), TASK, allowed=question.id).result(WAIT_S)
 
         assert isinstance(held, Held)
-        assert own(desk) == ("0.75", "0.5", "1.375")
+        assert own(desk) == ("0.75", "0.5", "1.25")
 
     def test_who_waits_keeps_the_place_that_others_may_not_take(self, desk):
         shared = rules(machine("2"), own=TASK.task_default)

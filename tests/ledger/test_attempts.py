@@ -108,7 +108,7 @@ def test_accounts_that_only_one_of_both_is_on_stay_as_they_are():
     own, daily = desk.ledger.look(payers, "openai", "gpt-5.5", ONE).result(WAIT_S)
     before = OpenHold("c0", 0, 6 * 10**8, 100, [daily.account], "", "t")
 
-    after = left_by((own, daily), before, (10**8, 20), None, 0)
+    after = left_by((own, daily), before, (10**8, 20), {own.account: 10**8})
 
     assert after[0] == own
     assert (after[1].held, after[1].held_tokens) == (money("0"), 0)

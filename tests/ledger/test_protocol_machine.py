@@ -374,7 +374,7 @@ class LedgerMachine(RuleBasedStateMachine):
             due += [entry.until for entry in self.model.calls.values() if entry.cost is None and entry.until]
             after = min((at for at in due if self.model.now < at), default=end)
             self.desk.clock.pass_by(microseconds=min(after, end) - self.model.now)
-            self.model.now = min(after, end)
+            self.model.pass_to(min(after, end))
             self.stands_as_the_model_says()
 
     # Commands and configurations.
@@ -445,7 +445,7 @@ class LedgerMachine(RuleBasedStateMachine):
             with pytest.raises(CommandError):
                 self.desk.admin.raise_budget(budget_of(given), subject, Money(by), who="ann")
             return
-        self.model.raises.setdefault(self.model.key(given, subject), []).append((self.model.now, by))
+        self.model.raise_limit(self.model.key(given, subject), by)
         found = self.desk.admin.raise_budget(budget_of(given), subject, Money(by), who="ann")
         assert found.limit.nano == self.model.account(given, subject).limits()[0]
 
@@ -456,7 +456,7 @@ class LedgerMachine(RuleBasedStateMachine):
             with pytest.raises(CommandError):
                 self.desk.admin.undo_raises(budget_of(given), subject, who="ann")
             return
-        del self.model.raises[self.model.key(given, subject)]
+        self.model.forget_raises(self.model.key(given, subject))
         assert self.desk.admin.undo_raises(budget_of(given), subject, who="ann").limit.nano == given.usd
 
     def reset(self, data):
@@ -502,6 +502,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert told(ledger.look(payers, "openai", "big-1", self.rules).result(WAIT_S)) == wanted
         assert {*self.desk.tickets()} == {(one.call, key[0]) for one in self.model.waiting for key in one.short}
         self.check_tasks()
+        assert [task for task in self.model.tasks if self.model.beyond(task) > 0] == []
 
     def check_tasks(self):
         found = {

@@ -67,7 +67,8 @@ def forge(desk, code, **change):
         ("allowed_once", {"call": "c9"}, "the row before it is of call c9, whose hold does not follow"),
         ("allowed_once", {"account": "daily\x1fmachine\x1fm\x1f2026-10-21T00:00:00Z"}, "is not the own budget of"),
         ("allowed_once", {"loosens": False}, "it loosens a limit, and says otherwise"),
-        ("allowance_ended", {"by_nano": 21 * 10**7}, "the balances that it tells are not those that its rows say"),
+        ("allowance_ended", {"by_nano": 21 * 10**7}, "what was taken back of its allowance is not $0.21"),
+        ("allowance_ended", {"by_nano": 0}, "what was taken back of its allowance is not $0"),
         ("allowance_ended", {"by_nano": 26 * 10**7}, "it takes back what call c1 was not allowed"),
         ("allowance_ended", {"call": "c9"}, "it takes back what call c9 was not allowed"),
     ],
@@ -86,7 +87,7 @@ def test_an_event_that_no_ledger_writes_is_named(desk, code, change, words):
     [
         ({"by_nano": 26 * 10**7}, "it passes on what call c1 was not allowed"),
         ({"call": "c9"}, "it passes on what call c9 was not allowed"),
-        ({"to": "c9"}, "it takes back what call c2 was not allowed"),
+        ({"to": "c9"}, "the row before it is of call c9, whose hold does not follow"),
     ],
 )
 def test_what_one_attempt_leaves_to_the_next_is_judged(desk, change, words):
@@ -115,7 +116,7 @@ def test_another_part_is_not_taken_back_though_the_charge_says_so_too(desk, nano
 
     forge(desk, "allowance_ended", by_nano=nano)
 
-    assert "what was taken back of its allowance is not $0" in verify(desk.path).wrong.words
+    assert "the balances that it tells are not those that its rows say" in verify(desk.path).wrong.words
 
 
 @pytest.mark.parametrize(

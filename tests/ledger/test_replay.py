@@ -247,7 +247,7 @@ def test_raise_that_was_taken_back_leaves_no_rolling_window():
     scribe.at += 24 * HOUR
     scribe.hold("c", 400, own)
 
-    assert scribe.replayed().accounts[own].numbers() == (0, 700, 0, 200, 0, 0)
+    assert scribe.replayed().accounts[own].numbers() == (0, 700, 0, 200, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("raised", "right"), [(500, True), (499, False)])
@@ -691,7 +691,7 @@ def test_rows_of_version_1_are_right():
         replay = Replay()
         for row in books.execute("SELECT * FROM rows ORDER BY id"):
             replay.apply(dict(row))
-        numbers = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens"
+        numbers = "spent_nano, held_nano, spent_tokens, held_tokens, raised_nano, raised_tokens, 0"
         stored = {row[0]: tuple(row[1:]) for row in books.execute(f"SELECT id, {numbers} FROM accounts")}
 
     assert {name: account.numbers() for name, account in replay.accounts.items()} == stored

@@ -398,7 +398,7 @@ def test_every_line_of_every_other_table_is_missed(path, tmp_path):
     [
         f"INSERT INTO accounts (id, budget, scope, subject, spent_nano) VALUES ({UNKNOWN}, 'x', 'machine', 'm', 1)",
         "INSERT INTO accounts (id, budget, scope, subject) VALUES ('x', 'x', 'machine', 'm')",
-        "INSERT INTO steps VALUES ('x', 1, 2, 3, 4)",
+        "INSERT INTO steps VALUES ('x', 1, 2, 3, 4, 0)",
         "INSERT INTO open_holds (call, writer, at, usd, tokens, accounts, task) VALUES ('x', 'w', 1, 2, 3, '[]', 't')",
         "INSERT INTO tasks (name) VALUES ('x')",
         "INSERT INTO budgets (name, definition, since) VALUES ('x', '{}', 1)",
