@@ -22,12 +22,14 @@ def content(file: Path) -> str:
     try:
         raw = _plain_bytes(file)
     except OSError as error:
-        words = f"cannot be read: {error.strerror}; the path of a YAML file is allowed"
+        words = f"cannot be read: {error.strerror}; the path of a YAML or JSON file is allowed"
         raise ConfigError(f"{shown}: {words}") from error
     if raw is None:
         raise ConfigError(f"{shown}: is a pipe or a device; write the configuration to a file and name that")
     if len(raw) > FILE_MAX_BYTES:
-        raise ConfigError(f"{shown}: is larger than {FILE_MAX_BYTES >> 20} MB; a YAML file of at most that is allowed")
+        raise ConfigError(
+            f"{shown}: is larger than {FILE_MAX_BYTES >> 20} MB; a YAML or JSON file of at most that is allowed"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

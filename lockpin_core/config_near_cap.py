@@ -197,6 +197,8 @@ def _instead(
         return _models(node), None
     path = (Path() if file is None else file.parent) / text(node)
     inside = section(_tree(node, path, files), INSTEAD)
+    if key not in inside.entries:
+        raise wrong(node, f"that file has no {key}: its key {key}, with a mapping as it may stand here, is needed")
     return inside.get(key, _models, none), path
 
 

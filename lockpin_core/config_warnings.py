@@ -13,6 +13,8 @@ from lockpin_core.call import Payers
 from lockpin_core.config import Config
 from lockpin_core.config_budget_warnings import budget_warnings
 from lockpin_core.config_instead_warnings import instead_warnings
+from lockpin_core.config_near_warnings import near_warnings
+from lockpin_core.config_provider_names import no_provider
 from lockpin_core.config_secrets import masked
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.providers import Providers
@@ -38,6 +40,7 @@ def warnings(
         *_of_nobody(config.provider_env, providers),
         *_put_in_nowhere(config),
         *_trips_nowhere(config),
+        *near_warnings(config, table, at=at),
         *instead_warnings(config, table, providers, at=at),
     ]
     return [masked(line) for line in found]
@@ -60,7 +63,7 @@ def _unpriced(config: Config, table: PriceTable, at: datetime) -> Iterator[str]:
 def _without_hosts(config: Config, table: PriceTable) -> Iterator[str]:
     for provider in config.models:
         if provider not in table.shipped:
-            yield f'models: no provider is called "{provider}"; there are {", ".join(sorted(table.shipped))}'
+            yield f"models: {no_provider(provider, sorted(table.shipped))}"
 
 
 def _put_in_nowhere(config: Config) -> Iterator[str]:
@@ -88,8 +91,7 @@ def keys_not_at_hand(config: Config, environment: Mapping[str, str]) -> list[str
 def _of_nobody(env: Iterable[str], providers: Providers) -> Iterator[str]:
     for provider in env:
         if providers.by_name(provider) is None:
-            names = ", ".join(each.name for each in providers.all())
-            yield f'keys: no provider is called "{provider}"; there are {names}'
+            yield f"keys: {no_provider(provider, (each.name for each in providers.all()))}"
 
 
 def _missing(model: Model) -> list[Unit]:

@@ -102,11 +102,11 @@ def read(text: str, file: str, check: Check | None = None, only: Collection[str]
     try:
         root = yaml.compose(text, yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        raise located(file, _line(error, text), f"not YAML: {_problem(error)}") from error
+        raise located(file, _line(error, text), f"not {_kind(file)}: {_problem(error)}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        raise located(file, line, f"not YAML: the character U+{code:04X} is not allowed") from error
+        raise located(file, line, f"not {_kind(file)}: the character U+{code:04X} is not allowed") from error
     except RecursionError as error:
         raise located(file, 1, "nested too deeply; lists and mappings a few levels deep are allowed") from error
     where = Where(file, 1)
@@ -119,6 +119,11 @@ def read(text: str, file: str, check: Check | None = None, only: Collection[str]
         kind = "a text" if isinstance(root, yaml.ScalarNode) else "a list"
         raise where.error(f"is {kind}; a mapping of keys is allowed")
     return Table(where)
+
+
+def _kind(file: str) -> str:
+    """Name what a file should be: JSON is read as the YAML that it is."""
+    return "JSON" if file.lower().endswith(".json") else "YAML"
 
 
 def _untagged(where: Where) -> Table:

@@ -187,7 +187,7 @@ def test_name_without_end_is_not_repeated_to_its_end(refuse):
     told = refuse(f"include: [{'x' * 9000}]\n")
 
     assert told.startswith("lockpin.yaml:1: include[0] names a file that cannot be taken: ")
-    assert told.endswith("…: cannot be read: File name too long; the path of a YAML file is allowed")
+    assert told.endswith("…: cannot be read: File name too long; the path of a YAML or JSON file is allowed")
     assert len(told) < 800
 
 

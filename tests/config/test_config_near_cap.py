@@ -113,3 +113,27 @@ def test_a_file_may_stand_in_their_place(tmp_path):
     assert config.near_cap.cheaper == {"openai/*": ("openai/c",)}
     assert config.files() == (file, tmp_path / "models.json")
     assert included_files(file.read_text(), file) == (tmp_path / "models.json",)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("fallbacks", '{"cheaper": {"openai/*": ["openai/c"]}}'),
+        ("cheaper", '{"fallbacks": {"openai/*": ["openai/c"]}}'),
+        ("fallbacks", ""),
+        ("cheaper", "{}"),
+    ],
+)
+def test_a_file_without_the_key_that_names_it_is_an_error(refuse, tmp_path, key, words):
+    (tmp_path / "here" / "models.json").write_text(words)
+
+    assert refuse(f"{key}: models.json") == (
+        f'lockpin.yaml:1: {key} is "models.json"; that file has no {key}: its key {key}, with a mapping as it may stand '
+        "here, is needed"
+    )
+
+
+def test_a_json_file_is_said_to_be_no_json(refuse, tmp_path):
+    (tmp_path / "here" / "models.json").write_text('{"fallbacks": ')
+    assert "models.json:1: not JSON: " in refuse("fallbacks: models.json")
+    assert "No such file or directory; the path of a YAML or JSON file is allowed" in refuse("fallbacks: none.json")

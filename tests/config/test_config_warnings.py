@@ -24,7 +24,9 @@ base: https://api.acme.example
 hosts: [api.acme.example, 'runtime.*.acme.example']
 wires: {/v1/chat/completions: openai_chat}
 models:
-  acme-large-1: {input: "1", output: "2", checked: 2026-11-01, sources: {page: "1"}}
+  acme-large-1: {input: "1", output: "2", checked: 2026-11-01, sources: {page: "1"}, aliases: [big]}
+  acme-small-1: {input: "1", output: "1.5", checked: 2026-11-01, sources: {page: "1"}}
+  acme-other-1: {input: "0.5", output: "4", checked: 2026-11-01, sources: {page: "1"}}
 """
 
 
@@ -96,7 +98,7 @@ def test_alias_of_a_model_without_a_price_is_named_with_a_near_one(warn):
 
 
 def test_aliases_of_an_unknown_provider_are_named(warn):
-    assert 'models: no provider is called "acne"; there are acme' in warn(replace(PLAIN, models={"acne": {}}))
+    assert 'models: no provider is called "acne"; did you mean acme?' in warn(replace(PLAIN, models={"acne": {}}))
 
 
 @pytest.mark.parametrize(
@@ -311,12 +313,23 @@ def test_people_that_no_key_stands_for_are_named(warn):
 @pytest.mark.parametrize(
     ("key", "instead", "line"),
     [
-        ("cheaper", {"acme/acme-large-1": ("acme/acme-large-1",)}, None),
         ("fallbacks", {"acme/*": ("acme/acme-large-1",)}, None),
         ("cheaper", {"acme/acme-large": ("acme/acme-large-1",)},
-         'cheaper: "acme/acme-large" has no price, so its calls are refused; did you mean acme-large-1?'),
-        ("fallbacks", {"acme/*": ("acme/x",)}, 'fallbacks: "acme/x" has no price, so its calls are refused'),
-        ("fallbacks", {"acmee/*": ("acme/acme-large-1",)}, 'fallbacks: no provider is called "acmee"; there are acme'),
+         'cheaper: "acme/acme-large" has no price, so its calls are refused; did you mean acme/acme-large-1?'),
+        ("fallbacks", {"acme/*": ("acme/acme-lorge-1",)},
+         'fallbacks: "acme/acme-lorge-1" has no price, so it is skipped; did you mean acme/acme-large-1?'),
+        ("cheaper", {"acme/*": ("acme/nope",)}, 'cheaper: "acme/nope" has no price, so it is skipped'),
+        ("fallbacks", {"zzz/*": ("acme/acme-large-1",)}, 'fallbacks: no provider is called "zzz"; there are acme'),
+        ("fallbacks", {"acme/acme-large-1": ("acme/acme-large-1", "acme/acme-small-1")},
+         'fallbacks: "acme/acme-large-1" is named in its own place, and skipped there; another model is allowed'),
+        ("cheaper", {"acme/big": ("acme/acme-large-1",)},
+         'cheaper: "acme/acme-large-1" is named in its own place, and skipped there; another model is allowed'),
+        ("cheaper", {"acme/acme-small-1": ("acme/acme-large-1",)},
+         'cheaper: "acme/acme-large-1" is no cheaper than acme/acme-small-1: its prices are as high or higher'),
+        ("cheaper", {"acme/acme-large-1": ("acme/acme-small-1",)}, None),
+        ("cheaper", {"acme/acme-large-1": ("acme/acme-other-1",)}, None),  # it reads for less
+        ("fallbacks", {"acme/*": ("acme/x",)}, 'fallbacks: "acme/x" has no price, so it is skipped'),
+        ("fallbacks", {"acmee/*": ("acme/acme-large-1",)}, 'fallbacks: no provider is called "acmee"; did you mean acme?'),
     ],
 )  # fmt: skip
 def test_models_that_cannot_serve_instead_are_said(warn, key, instead, line):
@@ -325,8 +338,18 @@ def test_models_that_cannot_serve_instead_are_said(warn, key, instead, line):
     assert [one for one in found if line is None or one == line] == ([] if line is None else [line])
 
 
+def test_a_typo_of_a_provider_is_one_warning(warn):
+    """It is no provider that needs a key of its own, however many of its models are named."""
+    instead = {"acme/acme-large-1": ("acmee/one", "acmee/two")}
+
+    found = warn(replace(PLAIN, near_cap=replace(PLAIN.near_cap, fallbacks=instead)))
+
+    assert found == ['fallbacks: no provider is called "acmee"; did you mean acme?']
+
+
 @pytest.mark.parametrize("key", ["cheaper", "fallbacks"])
-def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, key):
+def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, tmp_path, key):
+    (tmp_path / "other.yaml").write_text(SHIPPED.replace("acme", "other"))
     instead = {"acme/acme-large-1": ("other/big",)}
 
     found = warn(replace(PLAIN, near_cap=replace(PLAIN.near_cap, **{key: instead})))
