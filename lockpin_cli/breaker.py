@@ -12,7 +12,7 @@ from lockpin_cli.changes import open_admin, stranger, task_name, whoami
 from lockpin_cli.inputs import amount, lasting, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
-from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
+from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
@@ -46,7 +46,6 @@ _COLUMNS = (
 _FIELDS = ("scope", "subject", "user", "kind", "charged_usd", "limit_usd", "window", "until")
 _LEAST, _MOST = timedelta(seconds=1), timedelta(hours=24)
 _SPAN = "1s to 24h"
-_UNITS = (timedelta(hours=1), timedelta(minutes=1))
 
 TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="Only this task.", autocompletion=completion.tasks)
@@ -70,8 +69,6 @@ def status(
     if form is Format.TABLE:
         print(plain(f"breaker: {_in_force(state)}"))
     show(_view(state), form)
-    if state.ahead >= _LEAST:
-        say(_ahead(state.ahead))
 
 
 @app.command("set")
@@ -178,16 +175,6 @@ def _in_force(state: BreakerState) -> str:
     return f"{rule_words(state.by_command)}, set by command; the configuration's is {rule_words(state.by_config)}"
 
 
-def _ahead(ahead: timedelta) -> str:
-    """Say what it means that the wall clock was set back."""
-    unit = next((unit for unit in _UNITS if ahead >= 2 * unit), _LEAST)
-    by = _span(ahead // unit * unit)
-    return (
-        f"the ledger's time is {by} ahead, as the clock was set back: until the clock has caught up, windows and "
-        "pauses may last twice as long; `lockpin breaker reset` ends pauses"
-    )
-
-
 def _view(state: BreakerState) -> View:
     records = [_record(paused) for paused in state.pauses]
     cells = [_cells(paused) for paused in state.pauses]
@@ -209,14 +196,14 @@ def _record(paused: Paused) -> dict[str, object]:
         "charged_usd": dollars(paused.charged),
         "limit_usd": dollars(paused.usd),
         "window": None if paused.window is None else _span(paused.window),
-        "until": None if paused.ends is None else stamp(paused.ends),
+        "until": None if paused.until is None else stamp(paused.until),
     }
 
 
 def _cells(paused: Paused) -> list[str]:
     charged = "-" if paused.charged is None else said(paused.charged)
     within = "-" if paused.window is None else _span(paused.window)
-    until = f"lockpin task resume {paused.subject}" if paused.ends is None else stamp(paused.ends)
+    until = f"lockpin task resume {paused.subject}" if paused.until is None else stamp(paused.until)
     return [f"{paused.scope}:{paused.subject}", paused.user or "-", paused.kind, charged, within, until]
 
 

@@ -26,6 +26,6 @@ def say_pauses(config: Config) -> None:
 def _words(paused: Paused) -> str:
     of = f" of {paused.user}" if paused.user else ""
     who = f'the calls of {paused.scope} "{paused.subject}"{of} pause'
-    if paused.ends is None:
+    if paused.until is None:
         return f"{who}: it was stopped; `lockpin task resume` lets it go on"
-    return f"{who} until {stamp(paused.ends)}: it was charged too fast; `lockpin breaker reset` lets it go on"
+    return f"{who} until {stamp(paused.until)}: it was charged too fast; `lockpin breaker reset` lets it go on"

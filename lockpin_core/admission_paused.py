@@ -24,9 +24,9 @@ def pause_refusal(paused: Paused, *, mode: str = "solo") -> Refusal:
     code = _TOO_FAST if paused.kind == BREAKER else _STOPPED
     detail: dict[str, object] = {"scope": paused.scope, "subject": paused.subject}
     seconds = RETRY_S
-    if paused.left is not None and paused.ends is not None:
-        seconds = max(1, -(-paused.left // _SECOND))
-        detail["resets_at"] = _ends(paused.ends)
+    if paused.until is not None:
+        seconds = max(1, -(-(paused.until - paused.at) // _SECOND))
+        detail["resets_at"] = _ends(paused.until)
     if paused.window is not None and paused.charged is not None and paused.usd is not None:
         detail["period"] = _text(paused.window)
         detail |= {"charged_usd": paused.charged.decimal(), "limit_usd": paused.usd.decimal()}
@@ -42,7 +42,7 @@ def pause_headers(refusal: Refusal) -> dict[str, str]:
 
 def _words(paused: Paused, *, is_team: bool) -> str:
     who, name = f'{paused.scope} "{paused.subject}"', paused.subject
-    if paused.ends is None:
+    if paused.until is None:
         way = f'lockpin task resume "{name}"' if not is_team else _ASK
         return f"{who} was stopped, as it went round in a circle; to let its calls go on: {way}"
     limit, charged = shown([paused.usd or ZERO, paused.charged or ZERO])
@@ -51,7 +51,7 @@ def _words(paused: Paused, *, is_team: bool) -> str:
     way = f'lockpin breaker reset {flag} "{name}"' if not is_team else _ASK
     return (
         f"{who} was charged ${charged}{within}, and the breaker lets ${limit} pass; its calls pause until "
-        f"{_ends(paused.ends)}; to let them go on before: {way}"
+        f"{_ends(paused.until)}; to let them go on before: {way}"
     )
 
 

@@ -88,9 +88,9 @@ def _breaker(state: BreakerState | None) -> list[str]:
 
 def _paused(paused: Paused) -> str:
     who = f'{paused.scope} "{without_secrets(paused.subject)}"'
-    if paused.ends is None:
+    if paused.until is None:
         return f"{who}, stopped; lockpin task resume lets it go on"
-    return f"{who} until {stamp(paused.ends)}; lockpin breaker reset lets it go on"
+    return f"{who} until {stamp(paused.until)}; lockpin breaker reset lets it go on"
 
 
 def has_limit(budget: Budget) -> bool:

@@ -1,6 +1,7 @@
 """One writer's transaction on the books: its instant, what was read, and what it writes at its end.
 
-Knows no threads, no commits and no files. Everything happens at the transaction's instant, in ledger time.
+Knows no threads, no commits and no files. Everything happens at the transaction's instant: the later of the wall clock
+and the last row, so that ledger time never runs backwards.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from lockpin_core.ledger.chain import Chain, Head, encode
 from lockpin_core.ledger.columns import plain
 from lockpin_core.ledger.corrections import Corrections
 from lockpin_core.ledger.definitions import CONFIG, Change, Definitions
-from lockpin_core.ledger.ledger_time import LedgerTime
 from lockpin_core.ledger.pausebook import PauseBook
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.seats import Seats
@@ -69,7 +69,6 @@ class Frame:
         self.room = WaitingRoom(connection, writer)
         self.at = 0
         self.now = instant(0)
-        self.time = LedgerTime()
         self.connection, self._backlog, self._totals = connection, backlog, totals
         self._chain = Chain(backlog, writer)
         self._end_written = (0, "")  # the chain's end and the origin as they are on the books
@@ -96,19 +95,14 @@ class Frame:
         if version != self._version:
             self._read_anew()
             self._version = version
-        before, self.at = self.at, self.time.begin(micros(wall), self._last_at)
+        before, self.at = self.at, max(micros(wall), self._last_at)
         if self.at < before:
             # The wall clock was ahead for a while in which no row was written: nothing of that time may stay.
             self._read_anew()
             self.seats.forget()
             self.balances.spans.forget()
         self.balances.at = self.pauses.at = self.at
-        self.pauses.ahead_us = max(0, self.at - micros(wall))
         self.now = instant(self.at)
-
-    def time_at(self, wall: datetime) -> int:
-        """Say between transactions what ledger time is, as far as this process has seen rows."""
-        return self.time.now(wall, self._last_at)
 
     def is_stale(self) -> bool:
         """Say, between transactions, whether others have written since the last one."""
@@ -154,7 +148,7 @@ class Frame:
     def reset(self, mark: Mark) -> None:
         """Go back to a mark, when the transaction since did not happen."""
         self._chain.head, self.seats.rules, self.seats.origin = mark.head, mark.rules, mark.origin
-        self._version, self._last_at = None, 0
+        self._version = None
         self.room.reset(mark.waiters)
         self._end_written = (-1, "")
         self._backlog.forget()

@@ -52,8 +52,8 @@ from lockpin_core.money import Money
 class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
     """A Ledger and an Admin whose futures are done when they are given."""
 
-    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s, steady: Ticks = monotonic_s) -> None:
-        super().__init__(clock=clock, ticks=ticks, steady=steady)
+    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
+        super().__init__(clock=clock, ticks=ticks)
         self._keys, self._marks = MemoryKeys(), MemoryMarks()
         self.watchers = 0  # how many watch for questions
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget, Standing, owner_of
 from lockpin_core.call import Call, Charge, Payers, Void
@@ -28,7 +28,6 @@ from lockpin_core.ledger.allowances import ENDED, GIVEN, Allowance, missing
 from lockpin_core.ledger.coalesce import Coalescer, Refused
 from lockpin_core.ledger.corrections import EXPIRED, LATE
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.ledger_time import MemoryTime
 from lockpin_core.ledger.memory_pauses import MemoryPauses
 from lockpin_core.ledger.memory_questions import MemoryQuestions
 from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Account, Booked, Definition, Open, Row, belongs
@@ -67,9 +66,9 @@ from lockpin_core.windows import kind_text
 class MemoryBooks:
     """Accounts, open and resolved calls, definitions; one step at a time, under the caller's lock."""
 
-    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s, steady: Ticks = monotonic_s) -> None:
+    def __init__(self, *, clock: Clock, ticks: Ticks = monotonic_s) -> None:
         self.rows: list[Row] = []
-        self._time, self._ticks, self._spans = MemoryTime(clock, steady), ticks, Spans()
+        self._clock, self._ticks, self._spans = clock, ticks, Spans()
         self._lock, self._room = Turn(self._serve), MemoryRoom()
         self._accounts: dict[str, Account] = {}
         self._open: dict[str, Open] = {}
@@ -77,15 +76,12 @@ class MemoryBooks:
         self._terms: dict[str, TaskTerms] = {}
         self._created: dict[str, datetime] = {}
         self._charges: dict[str, list[Money]] = {}
+        self._last = datetime.min.replace(tzinfo=UTC)  # ledger time never steps back
         self._booked: dict[str, list[Booked]] = {}
         self._definitions: dict[str, Definition] = {}
         self._rules: Rules | None = None
         self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
-        self._coalescer, self._links, self._pauses = (
-            Coalescer(),
-            MemoryLinks(),
-            MemoryPauses(self._numbered_event, self._time),
-        )
+        self._coalescer, self._links, self._pauses = Coalescer(), MemoryLinks(), MemoryPauses(self._numbered_event)
         self._questions = MemoryQuestions()
         self._keeps = False  # what was allowed once is not taken back just now: the next attempt's hold comes
         self._alerts = Alerts(
@@ -425,7 +421,8 @@ class MemoryBooks:
         return sum(self._charges.get(task, []), ZERO)
 
     def _now(self) -> datetime:
-        return self._time.read()
+        self._last = max(self._clock(), self._last)
+        return self._last
 
     def _row(self, kind: str, held: Open, usd: int, tokens: int) -> None:
         call = held.call

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from lockpin_core.call import Payers
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
-from lockpin_core.ledger.ledger_time import MemoryTime
 from lockpin_core.ledger.pauses import (
     BREAKER,
     DEFINED,
@@ -38,14 +37,11 @@ class _Charged:
 
 
 class MemoryPauses:
-    """Pauses by kind and subject. `note` writes an event's row, of a task where one is meant, and gives its number.
+    """Pauses by kind and subject. `note` writes an event's row, of a task where one is meant, and gives its number."""
 
-    `time` says by how much ledger time is ahead of the wall clock.
-    """
-
-    def __init__(self, note: Callable[[str, str | None], int], time: MemoryTime) -> None:
+    def __init__(self, note: Callable[[str, str | None], int]) -> None:
         self.rules: dict[str, BreakerRule] = {}  # by source
-        self._note, self._time = note, time
+        self._note = note
         self._pauses: dict[tuple[str, Subject], Pause] = {}
         self._charges: list[_Charged] = []
 
@@ -67,8 +63,7 @@ class MemoryPauses:
     def of(self, payers: Payers, at: int) -> Paused | None:
         """Say whether the calls of these payers pause."""
         named = [(kind, one) for one in subjects_of(payers, (TASK, KEY)) for kind in (BREAKER, LOOP)]
-        found = [(*each, self._pauses[each]) for each in named if each in self._pauses]
-        return chosen(at, found, self._time.ahead_us()) if found else None
+        return chosen(at, ((*each, self._pauses[each]) for each in named if each in self._pauses))
 
     def charged(self, row: int, payers: Payers, nano: int, at: int) -> tuple[Paused, ...]:
         """Take notice of a charge; give whose calls pause from now on."""
@@ -96,7 +91,7 @@ class MemoryPauses:
         data = {"charged_nano": total, "usd_nano": rule.usd.nano, "window_us": rule.window_us}
         pause = Pause(at, at + rule.cooldown_us, self._note(TRIPPED, _task(subject)), data)
         self._pauses[BREAKER, subject] = pause
-        return told_of(at, BREAKER, subject, pause, self._time.ahead_us())
+        return told_of(at, BREAKER, subject, pause)
 
     def reset(self, scope: str | None, name: str | None, at: int) -> list[Subject]:
         """End the breaker's pause of one subject, or of everybody; give whose."""

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from lockpin_core.call import Payers
@@ -89,13 +89,10 @@ class _Read:
 
 
 class PauseBook:
-    """Pauses on one connection, inside its owner's transaction; `at` is the transaction's instant.
-
-    `ahead_us`: by how much that is ahead of the wall clock, in microseconds.
-    """
+    """Pauses on one connection, inside its owner's transaction; `at` is the transaction's instant."""
 
     def __init__(self, connection: sqlite3.Connection, backlog: Backlog, note_event: NoteEvent) -> None:
-        self.at = self.ahead_us = 0
+        self.at = 0
         self._connection, self._backlog, self._note_event = connection, backlog, note_event
         self._pauses: dict[Subject, dict[str, Pause]] = {}  # by kind, of those that were asked for
         self._rules: dict[str, BreakerRule] = {}  # by source
@@ -157,14 +154,14 @@ class PauseBook:
         """Say whether the calls of these payers pause, and for how long at the longest; None: they do not."""
         subjects = subjects_of(payers, (TASK, KEY))
         found = [(kind, one, pause) for one in subjects for kind, pause in self._of_one(one).items()]
-        return chosen(self.at, found, self.ahead_us) if found else None
+        return chosen(self.at, found) if found else None
 
     def all(self) -> Iterator[Paused]:
         """Give everybody whose calls pause."""
         for kind, scope, name, user, *line in self._connection.execute(_ALL):
             pause = _pause(*line)
             if pause.is_on(self.at):
-                yield told_of(self.at, kind, Subject(scope, name, user), pause, self.ahead_us)
+                yield told_of(self.at, kind, Subject(scope, name, user), pause)
 
     def charged(self, call: str, facts: Mapping[str, object], nano: int) -> tuple[Paused, ...]:
         """Take notice that a call was charged; give whose calls pause from now on."""
@@ -186,7 +183,7 @@ class PauseBook:
         figures = {"charged_nano": total, "usd_nano": rule.usd.nano, "window_us": rule.window_us}
         pause = self._put(BREAKER, subject, until, TRIPPED, figures, {"until": until, "call": call})
         self._drop_old()
-        return told_of(self.at, BREAKER, subject, pause, self.ahead_us)
+        return told_of(self.at, BREAKER, subject, pause)
 
     def _total(self, subject: Subject, rule: BreakerRule, since_row: int) -> int:
         """Add up what was charged within the window, after a row."""
@@ -281,10 +278,8 @@ def breaker_state(path: Path, now: datetime) -> BreakerState:
             book = PauseBook(connection, Backlog(connection), _no_event)
             (last,) = connection.execute("SELECT coalesce(max(at), 0) FROM rows").fetchone()
             book.at = max(micros(now), last)
-            book.ahead_us = book.at - micros(now)
             book.read_anew()
-            rules = book.rule_by(COMMAND), book.rule_by(CONFIG)
-            return BreakerState(*rules, tuple(book.all()), timedelta(microseconds=book.ahead_us))
+            return BreakerState(book.rule_by(COMMAND), book.rule_by(CONFIG), tuple(book.all()))
         except sqlite3.Error as error:
             raise LedgerUnavailable(f"the ledger cannot be read: {error}") from error
 

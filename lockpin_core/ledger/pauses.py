@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from lockpin_core.call import Payers
 from lockpin_core.clock import instant
 from lockpin_core.config_near_cap import Breaker
-from lockpin_core.ledger.ledger_time import time_left
 from lockpin_core.money import Money
 from lockpin_core.windows import duration_text
 
@@ -68,18 +67,6 @@ class Paused:
     usd: Money | None = None  # that this was above
     window: timedelta | None = None
     user: str | None = None  # whose calls of the task; None: of those who call without a user
-    ahead: timedelta = timedelta(0)  # of the wall clock is ledger time by so much
-
-    @property
-    def left(self) -> timedelta | None:
-        """Say how long it lasts from now on, at the longest; None: until a person lets it go on."""
-        return None if self.until is None else time_left(self.until, self.at, self.ahead)
-
-    @property
-    def ends(self) -> datetime | None:
-        """Say by the wall clock when it ends, at the latest."""
-        left = self.left
-        return None if left is None else self.at - self.ahead + left
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +76,6 @@ class BreakerState:
     by_command: BreakerRule | None
     by_config: BreakerRule | None
     pauses: tuple[Paused, ...]
-    ahead: timedelta = timedelta(0)  # of the wall clock is ledger time by so much
 
     @property
     def rule(self) -> BreakerRule | None:
@@ -141,23 +127,22 @@ class Recent:
             self.total -= self.charges.popleft()[1]
 
 
-def told_of(at: int, kind: str, subject: Subject, pause: Pause, ahead_us: int = 0) -> Paused:
-    """Give a pause as those are told of it whose calls pause; ledger time is so much ahead of the wall clock."""
+def told_of(at: int, kind: str, subject: Subject, pause: Pause) -> Paused:
+    """Give a pause as those are told of it whose calls pause."""
     data, until = pause.data, pause.until
     charged, usd = (Money(data[name]) if name in data else None for name in ("charged_nano", "usd_nano"))
     window = timedelta(microseconds=data["window_us"]) if "window_us" in data else None
     ends = None if until is None else instant(until)
-    user, ahead = subject.user or None, ahead_us * _US
-    return Paused(instant(at), kind, subject.scope, subject.name, ends, charged, usd, window, user, ahead)
+    return Paused(instant(at), kind, subject.scope, subject.name, ends, charged, usd, window, subject.user or None)
 
 
-def chosen(at: int, pauses: Iterable[tuple[str, Subject, Pause]], ahead_us: int = 0) -> Paused | None:
+def chosen(at: int, pauses: Iterable[tuple[str, Subject, Pause]]) -> Paused | None:
     """Choose of the pauses of a call the one that it is told of: the breaker's that ends last, then a stopped loop."""
     here = [each for each in pauses if each[2].is_on(at)]
     if not here:
         return None
     kind, subject, pause = max(here, key=lambda each: (each[0] == BREAKER, each[2].until or 0))
-    return told_of(at, kind, subject, pause, ahead_us)
+    return told_of(at, kind, subject, pause)
 
 
 def rule_terms(rule: BreakerRule) -> dict[str, object]:

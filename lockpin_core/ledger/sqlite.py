@@ -58,8 +58,7 @@ class SqliteLedger:
     told "ledger_unavailable" when writing stops to work and "" when it works again; `deliver` takes the answers of one
     commit at once, for an event loop to run them in one step. Both are called from the writer's thread. With `soon`,
     which puts an action on that loop's next turn, the loop's operations are gathered and share commits. `ticks` tells
-    who is awake and how long a call has waited, `steady` how ledger time goes on where the wall clock was set back.
-    `drive` makes the writer work, `opening` makes its connection.
+    who is awake and how long a call has waited. `drive` makes the writer work, `opening` makes its connection.
     Raises LedgerError where the path cannot be a ledger.
     """
 
@@ -74,7 +73,6 @@ class SqliteLedger:
         deliver: Deliver = deliver_here,
         soon: Soon | None = None,
         ticks: Ticks = monotonic_s,
-        steady: Ticks = monotonic_s,
         drive: Drive | None = None,
         opening: Callable[..., sqlite3.Connection] = open_ledger,
     ) -> None:
@@ -97,7 +95,6 @@ class SqliteLedger:
             raise
         self._watching = partial(watching, path, ticks)
         books = Books(connection, self.writer_id)
-        books.time.steady = steady
         books.room.ticks, books.room.pulse = ticks, Pulse(self._liveness.folder, self.writer_id, ticks)
         self._writer = Writer(
             connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from lockpin_core.clock import Clock
+from lockpin_core.clock import Clock, micros
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.ledger import leftovers
 from lockpin_core.ledger.away import Away
@@ -175,9 +175,7 @@ class Writer:
         with contextlib.ExitStack() as claims:
             dead = leftovers.dead_writers(self._books, liveness, claims)
             self._settle(leftovers.settling(self._books, dead, liveness))
-            self._settle(
-                leftovers.over(self._books, self._books.time_at(self._clock()))
-            )  # of what was just adopted, too
+            self._settle(leftovers.over(self._books, micros(self._clock())))  # of what was just adopted, too
 
     def _settle(self, steps: list[Operation]) -> None:
         if steps:
@@ -225,7 +223,7 @@ class Writer:
         if not self._books.room.own:
             return False
         try:
-            return self._books.room.is_due(self._books.time_at(self._clock())) or self._books.is_stale()
+            return self._books.room.is_due(micros(self._clock())) or self._books.is_stale()
         except sqlite3.Error:
             return True  # whatever it is, the transaction will say
 

@@ -54,7 +54,7 @@ class InMemory(MemoryDesk):
 
     def __init__(self):
         super().__init__()
-        self.ledgers = [MemoryLedger(clock=self.clock, ticks=lambda: 0.0, steady=self.steady)]
+        self.ledgers = [MemoryLedger(clock=self.clock, ticks=lambda: 0.0)]
         self.ledger = self.admin = self.ledgers[0]
         self.ledger.watchers = 1
 
@@ -92,13 +92,7 @@ class OnSqlite(SqliteDesk):
         self.drives = getattr(self, "drives", {})
         drive = AtOnce()
         ledger = SqliteLedger(
-            self.path,
-            clock=self.clock,
-            new_id=self.new_id,
-            durability="normal",
-            ticks=lambda: 0.0,
-            steady=self.steady,
-            drive=drive,
+            self.path, clock=self.clock, new_id=self.new_id, durability="normal", ticks=lambda: 0.0, drive=drive
         )
         self.drives[ledger] = drive
         return ledger

@@ -36,16 +36,6 @@ class SetClock:
         self.now += timedelta(**amount)
 
 
-class Steady:
-    """The clock that never steps, in seconds: it goes on by hand alone."""
-
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
-
-
 def counted_ids(prefix="w"):
     numbers = itertools.count(1)
     return lambda: f"{prefix}{next(numbers):05}"
@@ -113,8 +103,8 @@ def refusal(code="budget_exceeded", **detail):
 
 class MemoryDesk:
     def __init__(self):
-        self.clock, self.steady = SetClock(), Steady()
-        self.ledger = self.admin = MemoryLedger(clock=self.clock, steady=self.steady)
+        self.clock = SetClock()
+        self.ledger = self.admin = MemoryLedger(clock=self.clock)
 
     def rows(self, kind):
         return [row for row in self.ledger.rows if row.kind == kind]
@@ -145,14 +135,13 @@ class MemoryDesk:
 class SqliteDesk:
     def __init__(self, folder, ids="w"):
         self.path = folder / "books" / "ledger.sqlite3"
-        self.clock, self.steady, self.new_id, self.faults = SetClock(), Steady(), counted_ids(ids), []
+        self.clock, self.new_id, self.faults = SetClock(), counted_ids(ids), []
         self.dead = []
         self.ledger = self.open()
         self.admin = SqliteAdmin(self.path, clock=self.clock, new_id=self.new_id)
 
     def open(self, **more):
         more.setdefault("fault", lambda code, reason: self.faults.append(code))
-        more.setdefault("steady", self.steady)
         return SqliteLedger(self.path, clock=self.clock, new_id=self.new_id, **more)
 
     def crash(self):

@@ -49,12 +49,6 @@ def trips(desk):
     return [row.at for row in desk.rows("event") if row.code == "breaker_tripped"]
 
 
-def pass_by(desk, **amount):
-    """Let time go by on both clocks, that of the wall and the one that never steps."""
-    desk.clock.pass_by(**amount)
-    desk.steady.now_s += timedelta(**amount).total_seconds()
-
-
 T = (TASK, "t", None)
 
 
@@ -271,75 +265,6 @@ class PausesContract:
         found = hold(desk, "c2", "0.1", FAST)
 
         assert (found.at, found.until) == (d.NOON + timedelta(minutes=2), d.NOON + timedelta(minutes=7))
-
-    def test_a_clock_that_was_ahead_for_a_row_makes_no_burst_of_slow_charges(self, desk):
-        desk.clock.pass_by(hours=6)
-        spend(desk, "c0", "0.1")
-        desk.clock.pass_by(hours=-6)
-
-        for number in range(40):  # a dime every ten minutes, until the clock has caught up and longer
-            assert spend(desk, f"a{number}", "0.1") == []
-            pass_by(desk, minutes=10)
-
-    def test_a_burst_while_the_clock_is_behind_is_one(self, desk):
-        desk.clock.pass_by(hours=6)
-        spend(desk, "c0", "0.1")
-        desk.clock.pass_by(hours=-6)
-
-        assert spend(desk, "c1", "0.6") == []
-        pass_by(desk, seconds=30)
-        assert spend(desk, "c2", "0.5") == [(*T, "1.2")]
-
-    def test_a_pause_lasts_at_most_twice_as_long_where_the_clock_was_set_back(self, desk):
-        desk.clock.pass_by(hours=6)
-        spend(desk, "c1", "1.1")
-        desk.clock.pass_by(hours=-6)
-
-        found = hold(desk, "c2", "0.1", FAST)
-        assert (found.until, found.ends, found.left) == (
-            d.NOON + timedelta(hours=6, minutes=5), d.NOON + timedelta(minutes=10), timedelta(minutes=10)
-        )  # fmt: skip
-        pass_by(desk, seconds=599)
-        found = hold(desk, "c2", "0.1", FAST)
-        assert (found.ends, found.left) == (d.NOON + timedelta(minutes=10), SECOND)
-
-        pass_by(desk, seconds=1)
-
-        assert isinstance(hold(desk, "c2", "0.1", FAST), Held)
-        assert paused(desk) is None
-
-    def test_a_pause_ends_when_the_clock_has_come_there_if_that_is_sooner(self, desk):
-        desk.clock.pass_by(minutes=1)
-        spend(desk, "c1", "1.1")
-        desk.clock.pass_by(minutes=-1)
-
-        assert hold(desk, "c2", "0.1", FAST).left == timedelta(minutes=6)
-        pass_by(desk, seconds=359)
-        assert hold(desk, "c2", "0.1", FAST).left == SECOND
-
-        pass_by(desk, seconds=1)
-
-        assert isinstance(hold(desk, "c2", "0.1", FAST), Held)
-
-    def test_a_reset_helps_where_the_clock_was_set_back(self, desk):
-        desk.clock.pass_by(hours=6)
-        spend(desk, "c1", "1.1")
-        desk.clock.pass_by(hours=-6)
-
-        assert desk.admin.breaker_reset(who="ada") == [Subject(TASK, "t")]
-
-        assert spend(desk, "c2", "1") == []
-
-    def test_a_hold_expires_also_where_the_clock_was_set_back(self, desk):
-        desk.clock.pass_by(hours=6)
-        hold(desk, "c1", "0.5", FAST)
-        desk.ledger.defer("c1", timedelta(hours=1)).result(WAIT_S)
-        desk.clock.pass_by(hours=-6)
-        pass_by(desk, hours=2)
-
-        desk.look_after()
-
-        assert [row.call for row in desk.rows("charge")] == ["c1"]
 
     def test_without_a_breaker_nobody_pauses(self, desk):
         assert spend(desk, "c1", "500", breaking(None)) == []

@@ -412,15 +412,6 @@ class QuestionsContract:
         desk.clock.pass_by(minutes=10, microseconds=1)
         assert isinstance(allowed(desk, question), Short)
 
-    def test_an_answer_is_good_for_twice_as_long_at_most_where_the_clock_was_set_back(self, desk):
-        desk.clock.pass_by(hours=6)
-        spend(desk, "0.75")
-        question = once(desk)
-        desk.clock.pass_by(hours=-6)
-        desk.clock.pass_by(minutes=20, microseconds=4)
-        desk.steady.now_s += 1200.000004
-        assert isinstance(allowed(desk, question), Short)
-
     def test_a_closed_task_stays_closed(self, desk):
         desk.admin.task_new("t", limit=money("1"), window="lifetime", who="ann")
         spend(desk, "0.75")

@@ -73,11 +73,11 @@ class Process:
         self.disk.elsewhere = self.elsewhere
         self.drive = Drive(world, name, world.dice.choice((0.0005, 0.002, 0.01)))
         if world.backend == "memory":
-            self.ledger = MemoryLedger(clock=world.wall, ticks=world.loop.time, steady=world.loop.time)
+            self.ledger = MemoryLedger(clock=world.wall, ticks=world.loop.time)
         else:
             self.ledger = SqliteLedger(
                 world.path, clock=world.wall, new_id=world.new_id, durability="normal", deliver=self.deliver,
-                soon=self.soon, ticks=world.loop.time, steady=world.loop.time, drive=self.drive,
+                soon=self.soon, ticks=world.loop.time, drive=self.drive,
                 opening=lambda path, **more: self.disk.connection(open_ledger(path, **more)),
             )  # fmt: skip
         self.machine = world.dice.choice(("box", "box", "box", "den"))  # a name is all that it is
