@@ -12,21 +12,26 @@ from lockpin_core.call import Call
 from lockpin_core.clock import Clock
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.answers import answer_of
-from lockpin_core.ledger.protocol import Ledger, Short
+from lockpin_core.ledger.protocol import Ledger, Rules, Short
 from lockpin_core.ledger.questions import APPROVAL, ONCE, RAISE, REFUSE, Asking, Choice, Question
 from lockpin_core.money import ZERO, Money
 
 POLL_S = 0.2  # how often an answer is looked for that another process may have taken
+LOOK_EACH = 5  # of so many such looks one is also whether a person is needed still
 
 
 class Asker:
     """Puts questions, and waits for their answers."""
 
-    def __init__(self, ledger: Ledger, waits: Waits, clock: Clock) -> None:
-        self._ledger, self._waits, self._clock = ledger, waits, clock
+    def __init__(self, ledger: Ledger, waits: Waits, clock: Clock, rules: Rules) -> None:
+        self._ledger, self._waits, self._clock, self._rules = ledger, waits, clock, rules
 
     async def ask(self, call: Call, short: Short, digest: bytes, patience: timedelta) -> Question | None:
-        """Give the question with its answer, or without one where nobody gave it in time; None: nobody watches."""
+        """Give the question with its answer, or without one; None: nobody watches.
+
+        Without one it is given where nobody answered in time, and while it is open, where the call need not wait any
+        longer: it fits by now, it cannot go whatever is answered, or nobody watches any more.
+        """
         if patience <= NO_TIME:
             return None
         try:
@@ -36,16 +41,25 @@ class Asker:
         if question is None or question.answer is not None:
             return question
         with self._waits.counting(call.id):
-            return await self._answered(question, patience)
+            return await self._answered(question, patience, call)
 
-    async def _answered(self, question: Question, patience: timedelta) -> Question:
-        """Look until it is answered, its time is over, or its caller would not wait any longer; then once more."""
+    async def _answered(self, question: Question, patience: timedelta, call: Call) -> Question:
+        """Look until it is answered, its time is over, or its call need or would not wait; then once more."""
+        looks = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience.total_seconds()):
                 while question.is_open(self._clock()):
                     await asyncio.sleep(POLL_S)
-                    question = await self._look(question)
+                    question, looks = await self._look(question), looks + 1
+                    if looks % LOOK_EACH == 0 and not await self._is_needed(call):
+                        break
         return await self._look(question)
+
+    async def _is_needed(self, call: Call) -> bool:
+        try:
+            return await answer_of(self._ledger.is_for_a_person(call, self._rules))
+        except LedgerUnavailable:
+            return True
 
     async def _look(self, question: Question) -> Question:
         """Give a question as it stands now, or as it was known where the ledger cannot be read."""

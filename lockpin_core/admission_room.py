@@ -75,7 +75,7 @@ class Seeker:
         self._reprice = reprice
         self.cheaper = CheaperModels(config.near_cap.cheaper, ledger, rules, reprice)
         self.conversations = Conversations(ledger, config.near_cap.degrade)
-        self._asker = Asker(ledger, self.waits, clock)
+        self._asker = Asker(ledger, self.waits, clock, rules)
 
     async def seek(self, priced: Priced, call: Call) -> Found:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
@@ -273,10 +273,20 @@ class Seeker:
         """Ask a person about a call that only its task's own limit is in the way of."""
         assert search.short is not None, "it found room"
         assert search.lower is not None, "it was not made smaller"
-        patience = min(timedelta(milliseconds=self._config.near_cap.approvals_wait_ms), self._left(search))
-        said = await self._asker.ask(search.call, search.short, search.digest, patience)
-        search.call = search.lower.call = replace(search.call, waited_ms=self.waits.waited_ms(search.call.id))
-        search.was_asked = said is not None
+        before_ms, said, is_open = self.waits.waited_ms(search.call.id), None, True
+        while is_open:
+            waited_ms = self.waits.waited_ms(search.call.id) - before_ms
+            most = timedelta(milliseconds=self._config.near_cap.approvals_wait_ms - waited_ms)
+            patience = min(most, self._left(search))
+            said = await self._asker.ask(search.call, search.short, search.digest, patience)
+            search.call = search.lower.call = replace(search.call, waited_ms=self.waits.waited_ms(search.call.id))
+            search.was_asked = search.was_asked or said is not None
+            is_open = said is not None and said.is_open(self._clock()) and self._left(search) > NO_TIME
+            if is_open:  # it need not wait: but somebody else may have been quicker
+                found = await self._again(search)
+                if not isinstance(found.answer, Short) or not is_for_a_person(found.answer):
+                    return found
+                search.short = found.answer
         if said is None or said.answer is None:
             return None
         if said.answer == "refuse":

@@ -41,6 +41,11 @@ def replace_hold(
     return resolved, answer
 
 
+def is_short(books: Books, call: Call, rules: Rules) -> bool:
+    """Say, by reading alone, whether a limit is all that keeps a call."""
+    return isinstance(_in_the_way(books, None, Void(""), call, rules, {}), Short)
+
+
 def _allowed_on(books: Books, held: OpenHold | None) -> Mapping[str, int]:
     return {} if held is None else books.balances.allowed(held.accounts)
 

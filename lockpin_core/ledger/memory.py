@@ -165,6 +165,11 @@ class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
         with self._lock:
             return done(self._questions.find(question_id))
 
+    def is_for_a_person(self, call: Call, rules: Rules) -> Future[bool]:
+        """See Ledger."""
+        with self._lock:
+            return done(self.watchers > 0 and self._is_short(call, rules))
+
     def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
         """See Ledger."""
         with self._lock:

@@ -37,6 +37,10 @@ class MemoryAttempts(MemoryBooks):
         assert not keep or isinstance(answer, Held | Paused), "the next attempt does not fit"
         return resolved, answer
 
+    def _is_short(self, call: Call, rules: Rules) -> bool:
+        """Say whether a limit is all that keeps a call."""
+        return isinstance(self._in_the_way(None, Void(""), call, rules, {}), Short)
+
     def _allowed_on(self, held: OpenHold | None) -> dict[str, int]:
         names = () if held is None else held.accounts
         for name in names:

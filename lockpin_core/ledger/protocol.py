@@ -219,6 +219,12 @@ class Ledger(Protocol):
     def question(self, question_id: str) -> Future[Question | None]:
         """Look how a question stands, whichever process put it; None: there is none. No commit is waited for."""
 
+    def is_for_a_person(self, call: Call, rules: Rules) -> Future[bool]:
+        """Say whether a call has to wait for a person still: somebody watches, and a limit alone is in its way.
+
+        It does not where it fits by now, or its task was closed or pauses. Nothing is held, no commit is waited for.
+        """
+
     def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
         """List the open questions about loops of a task and its user, whichever process put them, newest first.
 

@@ -16,7 +16,7 @@ from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger import marks, questionbook, upstream
-from lockpin_core.ledger.attempts import replace_hold
+from lockpin_core.ledger.attempts import is_short, replace_hold
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.drive import Drive
@@ -203,6 +203,16 @@ class SqliteLedger:
     def question(self, question_id: str) -> Future[Question | None]:
         """See Ledger. Answered in a thread of its own."""
         return self._lookup.question(question_id)
+
+    def is_for_a_person(self, call: Call, rules: Rules) -> Future[bool]:
+        """See Ledger."""
+        answer: Future[bool] = Future()
+        if not self._watching():
+            answer.set_result(False)
+            return answer
+        run = partial(is_short, call=call, rules=rules)
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
+        return answer
 
     def open_loops(self, payers: Payers) -> Future[tuple[Question, ...]]:
         """See Ledger. Answered in a thread of its own; at once where nobody watches, as one look into a folder says."""

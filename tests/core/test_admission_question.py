@@ -39,7 +39,7 @@ def short_of(ledger, dollars, in_force=TASK, **more):
 
 async def put(ledger, clock, patience, call_id="c1"):
     """Ask, and give the task that waits for the answer, with its question."""
-    asker, short = Asker(ledger, Waits(clock), clock), short_of(ledger, "1.25")
+    asker, short = Asker(ledger, Waits(clock), clock, TASK), short_of(ledger, "1.25")
     waiting = asyncio.create_task(asker.ask(call(call_id, "1.25"), short, DIGEST, patience))
     while not ledger.questions():
         await asyncio.sleep(0)
@@ -84,7 +84,7 @@ def test_a_question_whose_time_is_over_keeps_nobody_waiting(ledger, clock):
 
 
 def test_where_nobody_watches_or_there_is_no_time_nobody_is_asked(ledger, clock):
-    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock)
+    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock, TASK)
     assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, timedelta(0))) is None
     ledger.watchers = 0
     assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, SECOND)) is None
@@ -114,7 +114,7 @@ def failed():
 @pytest.mark.parametrize("puts", [True, False])
 def test_while_the_ledger_is_away_there_is_no_answer(clock, puts):
     ledger = Away(clock, puts=puts)
-    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock)
+    short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock, TASK)
 
     found = asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, SECOND / 4))
 
@@ -127,3 +127,44 @@ def test_only_what_the_tasks_own_dollars_are_in_the_way_of_is_for_a_person(ledge
     assert not is_for_a_person(short_of(ledger, "1.25", rules(machine("1"))))
     assert not is_for_a_person(short_of(ledger, "1.25", rules(machine("1"), own=OWN)))
     assert not is_for_a_person(short_of(ledger, "1.25", rules(own=replace(OWN, limit_tokens=50))))
+
+
+CHANGES = {
+    "room": lambda ledger: ledger.raise_budget(OWN, "t", money("0.25"), who="ann"),
+    "closed": lambda ledger: ledger.task_close("t", who="ann"),
+    "paused": lambda ledger: ledger.stop_task(call("c9", "0").payers, who="ann", data={}).result(WAIT_S),
+    "nobody watches": lambda ledger: setattr(ledger, "watchers", 0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_call_that_need_not_wait_for_a_person_any_longer_does_not(ledger, clock, change):
+    ledger.task_new("t", limit=money("1"), window="lifetime", who="ann")
+
+    async def play():
+        waiting, _ = await put(ledger, clock, 3600 * SECOND)
+        CHANGES[change](ledger)
+        async with asyncio.timeout(WAIT_S):
+            return await waiting
+
+    found = asyncio.run(play())
+
+    assert (found.answer, found.is_open(clock.now)) == (None, True)
+
+
+@pytest.mark.parametrize("raised", [None, "0.249999999"])
+def test_one_that_does_not_fit_by_now_waits_on(ledger, clock, raised):
+    ledger.task_new("t", limit=money("1"), window="lifetime", who="ann")
+
+    async def play():
+        waiting, question = await put(ledger, clock, 3600 * SECOND)
+        if raised:
+            ledger.raise_budget(OWN, "t", money(raised), who="ann")
+        await asyncio.wait({waiting}, timeout=2.5)
+        is_waiting = not waiting.done()
+        ledger.answer(question.id, "once", who="ann")
+        return is_waiting, await waiting
+
+    is_waiting, answered = asyncio.run(play())
+
+    assert (is_waiting, answered.answer) == (True, "once")

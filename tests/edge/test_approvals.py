@@ -22,8 +22,11 @@ import pytest
 import sdks
 from processes import until
 
+from lockpin_core.clock import new_id, utc_now
+from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.ledger.verify import verify
 from lockpin_core.ledger.watchers import watching
+from lockpin_core.money import Money
 
 PATH = "/openai/v1/chat/completions"
 CONFIG = """
@@ -226,6 +229,29 @@ def test_a_watcher_that_was_killed_is_gone(tmp_path):
 
         assert ask(rig.proxy, 5000).status == 402
         assert rig.questions() == []
+
+
+def test_a_call_that_waits_sees_room_a_watcher_who_left_and_a_task_that_was_closed(tmp_path):
+    """Each time long before the forty seconds that it would wait for a person are over."""
+    with running(tmp_path) as rig:
+        watcher = rig.watch()
+        admin = SqliteAdmin(rig.ledger, clock=utc_now, new_id=new_id)
+        first = rig.ask()
+        rig.asked()
+        admin.task_new("t", limit=Money(140 * CENT), window="lifetime", who="ann")
+        assert first.result(25).status == 200  # it costs ten cents: a dollar is spent
+        second = rig.pool.submit(ask, rig.proxy, 5000, text="second")
+        rig.asked(2)
+        processes.end(watcher)
+        assert second.result(25).code == "budget_exceeded"
+        rig.watch()
+        third = rig.pool.submit(ask, rig.proxy, 5000, text="third")
+        rig.asked(3)
+        admin.task_close("t", who="ann")
+
+        assert third.result(25).code == "task_closed"
+        assert len(rig.origin.calls()) == 2
+        rig.assert_true_books()
 
 
 def test_a_client_that_leaves_and_sends_again_joins_its_question(tmp_path):
