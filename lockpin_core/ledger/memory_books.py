@@ -154,9 +154,8 @@ class MemoryBooks:
             balance.pass_time(micros(self._now()))
         used = [balance.used_nano for balance in balances]
         yield
-        for balance, before in zip(balances, used, strict=True):
-            if not self._keeps:
-                balance.free(before - balance.used_nano)
+        for balance, before in zip(balances, () if self._keeps else used, strict=False):
+            balance.free(before - balance.used_nano)
 
     def _forget_raises(self, name: str) -> None:
         self._accounts[name].balance.forget_raises()
