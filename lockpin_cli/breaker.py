@@ -13,14 +13,17 @@ from lockpin_cli.inputs import amount, lasting, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, show
+from lockpin_cli.pauses import paused_by, say_pauses
 from lockpin_cli.presence import is_there
-from lockpin_core.clock import stamp, utc_now
+from lockpin_core.clock import stamp_after, utc_now
 from lockpin_core.config import Config
 from lockpin_core.config_near_cap import Breaker
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.pausebook import breaker_state
 from lockpin_core.ledger.pauses import (
+    BREAKER,
     KEY,
+    LOOP,
     SCOPES_BY,
     TASK,
     BreakerRule,
@@ -95,6 +98,7 @@ def set_rule(
     )
     was = open_admin(loaded).breaker_set(rule, who=whoami())
     print(plain(f"breaker: {rule_words(rule)}; it was {rule_words(was)}"))
+    say_pauses(loaded, BREAKER)  # whoever paused before does so until then
     warn_beside(loaded.ledger)
 
 
@@ -108,6 +112,7 @@ def clear(context: typer.Context, config: ConfigOption = None, ledger: LedgerOpt
     _needs_ledger(loaded)
     rule = open_admin(loaded).breaker_clear(who=whoami())
     print(plain(f"breaker: {rule_words(rule)}"))
+    say_pauses(loaded, BREAKER)
 
 
 @app.command()
@@ -127,10 +132,22 @@ def reset(
     scope, subject = _meant(task, key)
     loaded = load_config(context, config)
     _needs_ledger(loaded)
-    if scope is not None and subject is not None and (unknown := stranger(loaded, scope, subject)):
-        raise CommandError(unknown)
-    for found in open_admin(loaded).breaker_reset(scope, subject, who=whoami()):
-        print(plain(f"the calls of {_named(found)} go on"))
+    try:
+        found = open_admin(loaded).breaker_reset(scope, subject, who=whoami())
+    except CommandError as error:
+        raise CommandError(_not_reset(loaded, scope, subject) or str(error)) from None
+    for each in found:
+        print(plain(f"the calls of {_named(each)} go on"))
+
+
+def _not_reset(config: Config, scope: str | None, subject: str | None) -> str | None:
+    """Say why nothing was reset: the task was stopped otherwise, or there is nobody of that name; None: neither."""
+    if scope is None or subject is None:
+        return None
+    for paused in paused_by(config):
+        if (paused.kind, paused.scope, paused.subject) == (LOOP, scope, subject):
+            return f'{scope} "{subject}" was stopped, and not by the breaker; `{paused.way_on}` lets it go on'
+    return stranger(config, scope, subject)
 
 
 def _meant(task: str | None, key: str | None) -> tuple[str | None, str | None]:
@@ -196,14 +213,14 @@ def _record(paused: Paused) -> dict[str, object]:
         "charged_usd": dollars(paused.charged),
         "limit_usd": dollars(paused.usd),
         "window": None if paused.window is None else _span(paused.window),
-        "until": None if paused.until is None else stamp(paused.until),
+        "until": None if paused.until is None else stamp_after(paused.until),
     }
 
 
 def _cells(paused: Paused) -> list[str]:
     charged = "-" if paused.charged is None else said(paused.charged)
     within = "-" if paused.window is None else _span(paused.window)
-    until = f"lockpin task resume {paused.subject}" if paused.until is None else stamp(paused.until)
+    until = paused.way_on if paused.until is None else stamp_after(paused.until)
     return [f"{paused.scope}:{paused.subject}", paused.user or "-", paused.kind, charged, within, until]
 
 

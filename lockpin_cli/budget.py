@@ -221,7 +221,7 @@ def raise_limit(
     Example: lockpin budget raise daily --undo
     """
     if (by is None) is not undo:
-        raise typer.BadParameter("--by USD or --undo is needed, one of the two", param_hint="--by")
+        raise typer.BadParameter("--by USD or --undo is needed, one of the two")
     more = None if by is None else amount(by, "--by")
     loaded = load_config(context, config)
     chosen, subject, note = account(loaded, name, key, "raise")

@@ -9,18 +9,18 @@ from typing import Annotated
 import typer
 
 from lockpin_cli import completion
-from lockpin_cli.changes import as_it_runs, open_admin, task_name, task_owner, whoami
+from lockpin_cli.changes import as_it_runs, open_admin, stranger, task_name, task_owner, whoami
 from lockpin_cli.flags import window_of
 from lockpin_cli.inputs import amount, load_config, load_to_read
 from lockpin_cli.listener import warn_beside
 from lockpin_cli.options import ConfigOption, LedgerOption, new_app
 from lockpin_cli.output import Column, Format, FormatOption, View, plain, say, show
-from lockpin_cli.pauses import say_pauses
+from lockpin_cli.pauses import paused_by, say_pauses
 from lockpin_cli.presence import is_there
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.config import Config
 from lockpin_core.errors import CommandError
-from lockpin_core.ledger.pauses import not_stopped
+from lockpin_core.ledger.pauses import LOOP, TASK, Paused, not_stopped
 from lockpin_core.ledger.protocol import TaskInfo
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.readers.figures import dollars, said, table
@@ -32,7 +32,7 @@ _COLUMNS = (
     *(Column("TASK"), Column("WINDOW", spare=2), Column("SPENT", right=True), Column("HELD", right=True)),
     *(Column("LIMIT", right=True), Column("STATE", spare=1), Column("CREATED", spare=3)),
 )
-_FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created", "user")
+_FIELDS = ("task", "window", "spent_usd", "held_usd", "limit_usd", "closed", "created", "user", "state")
 
 
 NameArgument = Annotated[
@@ -114,7 +114,7 @@ def list_tasks(
     """
     loaded = load_to_read(context, config)
     tasks = _tasks(loaded)
-    show(_view(tasks), form)
+    show(_view(tasks, paused_by(loaded)), form)
     if form is Format.TABLE and any(task.user for task in tasks):
         say("of a task with a user, what that user has spent is shown; `lockpin report --by task` adds up everybody's")
     say_pauses(loaded)
@@ -150,9 +150,25 @@ def resume(
     name = task_name(name, "NAME")
     loaded = load_config(context, config)
     if not is_there(loaded.ledger):
-        raise CommandError(not_stopped(name))
-    open_admin(loaded).task_resume(name, who=whoami())
+        raise CommandError(stranger(loaded, TASK, name) or not_stopped(name))
+    try:
+        open_admin(loaded).task_resume(name, who=whoami())
+    except CommandError as error:
+        raise CommandError(_not_resumed(loaded, name) or str(error)) from None
     print(plain(f'task "{name}" goes on'))
+
+
+def _not_resumed(config: Config, name: str) -> str | None:
+    """Say of a task that was not stopped why its calls pause, or that there is no such task; None: they do not."""
+    ways = dict.fromkeys(
+        paused.way_on for paused in paused_by(config) if (paused.scope, paused.subject) == (TASK, name)
+    )
+    if ways:
+        way = next(iter(ways))
+        return (
+            f'task "{name}" was not stopped: its calls pause because it was charged too fast; `{way}` lets them go on'
+        )
+    return stranger(config, TASK, name)
 
 
 def _tasks(config: Config) -> Sequence[TaskInfo]:
@@ -162,8 +178,8 @@ def _tasks(config: Config) -> Sequence[TaskInfo]:
         return reader.task_infos(now=utc_now())
 
 
-def _view(tasks: Sequence[TaskInfo]) -> View:
-    records = [_record(task) for task in tasks]
+def _view(tasks: Sequence[TaskInfo], pauses: Sequence[Paused]) -> View:
+    records = [_record(task, pauses) for task in tasks]
     amounts = zip(
         *table(
             ([task.spent for task in tasks], True),
@@ -173,7 +189,7 @@ def _view(tasks: Sequence[TaskInfo]) -> View:
         strict=True,
     )
     cells = [
-        [task.name, shown(_window(task)), *sums, "closed" if task.closed else "open", str(record["created"] or "-")]
+        [task.name, shown(_window(task)), *sums, _state(task, pauses), str(record["created"] or "-")]
         for task, record, sums in zip(tasks, records, amounts, strict=True)
     ]
     columns: tuple[Column, ...] = _COLUMNS
@@ -183,11 +199,20 @@ def _view(tasks: Sequence[TaskInfo]) -> View:
     return View(columns, cells, records, _FIELDS, empty="no tasks yet; `lockpin task new NAME --budget USD` makes one")
 
 
+def _state(task: TaskInfo, pauses: Sequence[Paused]) -> str:
+    """Say whether a task's calls go: open, closed, stopped or paused. Of a task of nobody's those of any user count."""
+    mine = [paused for paused in pauses if (paused.scope, paused.subject) == (TASK, task.name)]
+    kinds = {paused.kind for paused in mine if task.user in (None, paused.user)}
+    if task.closed or not kinds:
+        return "closed" if task.closed else "open"
+    return "stopped" if LOOP in kinds else "paused"
+
+
 def _window(task: TaskInfo) -> Window:
     return named(task.window, Window("lifetime"))
 
 
-def _record(task: TaskInfo) -> dict[str, object]:
+def _record(task: TaskInfo, pauses: Sequence[Paused]) -> dict[str, object]:
     return {
         "task": task.name,
         "window": shown(_window(task)),
@@ -197,4 +222,5 @@ def _record(task: TaskInfo) -> dict[str, object]:
         "closed": task.closed,
         "created": None if task.created is None else stamp(task.created),
         "user": task.user,
+        "state": _state(task, pauses),
     }

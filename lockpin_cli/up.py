@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 import signal
 import socket
 import sys
@@ -189,12 +190,18 @@ def _check(context: typer.Context, config: Path | None, flags: Mapping[str, str]
     try:
         loaded = load_config(context, config, flags)
     except ConfigError as error:  # the file alone is sound, so it is a flag
-        raise typer.BadParameter(str(error), context, param_hint="a flag") from None
+        raise typer.BadParameter(_as_typed(str(error)), context) from None
     price_table(loaded)
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _as_typed(message: str) -> str:
+    """Name an option as the flag that it was given by."""
+    said = re.fullmatch(r"option ([a-z0-9_]+) (.*)", message)
+    return message if said is None else f"{_flag(said[1])} {said[2]}"
 
 
 def _unknown(flag: str, names: Mapping[str, str]) -> str:

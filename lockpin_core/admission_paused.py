@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from lockpin_core.call import Refusal
-from lockpin_core.clock import stamp
-from lockpin_core.ledger.pauses import BREAKER, TASK, Paused
+from lockpin_core.clock import stamp_after
+from lockpin_core.ledger.pauses import BREAKER, Paused
 from lockpin_core.money import ZERO
 from lockpin_core.refusals import RETRY_S, STATUS, shown
 from lockpin_core.windows import duration_text
@@ -26,7 +26,7 @@ def pause_refusal(paused: Paused, *, mode: str = "solo") -> Refusal:
     seconds = RETRY_S
     if paused.until is not None:
         seconds = max(1, -(-(paused.until - paused.at) // _SECOND))
-        detail["resets_at"] = _ends(paused.until)
+        detail["resets_at"] = stamp_after(paused.until)
     if paused.window is not None and paused.charged is not None and paused.usd is not None:
         detail["period"] = _text(paused.window)
         detail |= {"charged_usd": paused.charged.decimal(), "limit_usd": paused.usd.decimal()}
@@ -41,22 +41,15 @@ def pause_headers(refusal: Refusal) -> dict[str, str]:
 
 
 def _words(paused: Paused, *, is_team: bool) -> str:
-    who, name = f'{paused.scope} "{paused.subject}"', paused.subject
+    who, way = f'{paused.scope} "{paused.subject}"', _ASK if is_team else paused.way_on
     if paused.until is None:
-        way = f'lockpin task resume "{name}"' if not is_team else _ASK
         return f"{who} was stopped, as it went round in a circle; to let its calls go on: {way}"
     limit, charged = shown([paused.usd or ZERO, paused.charged or ZERO])
     within = "" if paused.window is None else f" within {_text(paused.window)}"
-    flag = "--task" if paused.scope == TASK else "--key"
-    way = f'lockpin breaker reset {flag} "{name}"' if not is_team else _ASK
     return (
         f"{who} was charged ${charged}{within}, and the breaker lets ${limit} pass; its calls pause until "
-        f"{_ends(paused.until)}; to let them go on before: {way}"
+        f"{stamp_after(paused.until)}; to let them go on before: {way}"
     )
-
-
-def _ends(until: datetime) -> str:
-    return stamp(until if not until.microsecond else until.replace(microsecond=0) + _SECOND)
 
 
 def _text(span: timedelta) -> str:

@@ -12,6 +12,7 @@ type NewId = Callable[[], str]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: sorts as it counts
 
 
@@ -33,6 +34,11 @@ def instant(at: int) -> datetime:
 def stamp(when: datetime) -> str:
     """Write an instant as RFC 3339 in UTC, to the second."""
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamp_after(when: datetime) -> str:
+    """Write the next whole second of an instant: where something has surely ended by then."""
+    return stamp(when if not when.microsecond else when.replace(microsecond=0) + _SECOND)
 
 
 def monotonic_s() -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lockpin_core import __version__
 from lockpin_core.budgets import FILTERS, Budget, Standing
-from lockpin_core.clock import stamp
+from lockpin_core.clock import stamp_after
 from lockpin_core.config import Config
 from lockpin_core.ledger.pauses import BreakerState, Paused, rule_words
 from lockpin_core.secret_forms import without_secrets
@@ -87,10 +87,10 @@ def _breaker(state: BreakerState | None) -> list[str]:
 
 
 def _paused(paused: Paused) -> str:
-    who = f'{paused.scope} "{without_secrets(paused.subject)}"'
+    who, way = f'{paused.scope} "{without_secrets(paused.subject)}"', without_secrets(paused.way_on)
     if paused.until is None:
-        return f"{who}, stopped; lockpin task resume lets it go on"
-    return f"{who} until {stamp(paused.until)}; lockpin breaker reset lets it go on"
+        return f"{who}, stopped; {way} lets it go on"
+    return f"{who} until {stamp_after(paused.until)}; {way} lets it go on"
 
 
 def has_limit(budget: Budget) -> bool:

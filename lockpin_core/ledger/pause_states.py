@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockpin_core.call import Payers
-from lockpin_core.clock import stamp
+from lockpin_core.clock import stamp_after
 from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.pauses import (
     BREAKER,
@@ -83,7 +83,7 @@ class PauseStates:
         found = chosen(at, ((kind, one, pause) for (kind, one), pause in self.pauses.items() if one in subjects))
         if found is None:
             return None
-        until = "" if found.until is None else f" until {stamp(found.until)}"
+        until = "" if found.until is None else f" until {stamp_after(found.until)}"
         return f'the calls of its {found.scope} "{found.subject}" pause{until}'
 
     def charged(self, facts: Content, nano: int, at: int, earlier: Charges) -> None:

@@ -6,6 +6,7 @@ it tripped or was reset last. While somebody's calls pause nothing trips; what i
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,14 @@ class Paused:
     usd: Money | None = None  # that this was above
     window: timedelta | None = None
     user: str | None = None  # whose calls of the task; None: of those who call without a user
+
+    @property
+    def way_on(self) -> str:
+        """Give the command that lets its calls go on before."""
+        name = shlex.quote(self.subject)
+        if self.kind == LOOP:
+            return f"lockpin task resume {name}"
+        return f"lockpin breaker reset --{self.scope} {name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from lockpin_core.clock import instant, stamp
+from lockpin_core.clock import instant, stamp, stamp_after
 from lockpin_core.ledger.alerts import PASSED, REFUSED
 from lockpin_core.ledger.allowances import ENDED, GIVEN, PASSED_ON
 from lockpin_core.ledger.definitions import COMMAND, budget_of
@@ -113,7 +113,7 @@ def _no_breaker(data: Data, task: str | None) -> str:
 
 
 def _tripped(data: Data, task: str | None) -> str:
-    until, within = stamp(instant(data["until"])), _span(data["window_us"])
+    until, within = stamp_after(instant(data["until"])), _span(data["window_us"])
     charged = f"was charged {_usd(data['charged_nano'])} within {within}, above {_usd(data['usd_nano'])}"
     return f"{_subject(data)} {charged}: its calls pause until {until}"
 

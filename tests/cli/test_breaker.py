@@ -1,8 +1,9 @@
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from lockpin_core.admission_paused import pause_refusal
 from lockpin_core.call import Charge, Payers
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config_budgets import own_budget
@@ -149,6 +150,8 @@ def test_a_name_that_nobody_has_is_said(lockpin, books):
     assert 'no task "fxi"' in lockpin("breaker", "reset", "--task", "fxi").stderr
     assert 'no key "k9"' in lockpin("breaker", "reset", "--key", "k9").stderr
     spend(books, "c2", "doc", "0.1")
+    typo = lockpin("task", "resume", "lop")
+    assert (typo.returncode, 'no task "lop" was made or used; ' in typo.stderr) == (1, True)
     done = lockpin("breaker", "reset", "--task", "doc")
     why = 'the calls of task "doc" do not pause because of the breaker'
     assert (done.returncode, done.stderr) == (1, f"lockpin: {why}; `lockpin breaker status` lists whose do\n")
@@ -164,8 +167,10 @@ def test_whose_calls_pause_is_said_where_people_look(lockpin, books, words):
     lines = [line for line in done.stderr.splitlines() if " pause" in line]
     assert (done.returncode, len(lines)) == (0, 2)
     assert lines[0].startswith('lockpin: the calls of task "fix" pause until 20')
-    assert lines[0].endswith(": it was charged too fast; `lockpin breaker reset` lets it go on")
-    assert lines[1] == ('lockpin: the calls of task "loops" pause: it was stopped; `lockpin task resume` lets it go on')
+    assert lines[0].endswith(": it was charged too fast; `lockpin breaker reset --task fix` lets it go on")
+    assert lines[1] == (
+        'lockpin: the calls of task "loops" pause: it was stopped; `lockpin task resume loops` lets it go on'
+    )
 
 
 def test_many_that_pause_are_counted(lockpin, books):
@@ -176,3 +181,63 @@ def test_many_that_pause_are_counted(lockpin, books):
 
     assert len(lines) == 4
     assert lines[3] == "lockpin: 2 more pause; `lockpin breaker status` lists them"
+
+
+def test_one_instant_is_told_everywhere_and_never_one_too_early(lockpin, books):
+    spend(books, "c1", "fix", "1.25")
+    refused = books.hold(called("c2", "fix", "0.1"), RULES).result(10)
+    assert isinstance(refused, Paused)
+    told_until = pause_refusal(refused).detail["resets_at"]
+
+    (pause,) = told(lockpin)["pauses"]
+    table = lockpin("breaker", "status").stdout
+    events = lockpin("ledger", "events").stdout
+    beside = lockpin("task", "list").stderr
+
+    assert timedelta(0) <= datetime.fromisoformat(told_until) - refused.until < timedelta(seconds=1)
+    assert pause["until"] == told_until
+    assert all(told_until in words for words in (table, events, beside))
+
+
+def test_a_new_rule_says_who_still_pauses_and_what_ends_that(lockpin, books):
+    spend(books, "c1", "my fix", "1.25")
+    books.stop_task(Payers("loops", "desk"), who="loop", data={}).result(10)
+
+    for words in (("set", "--usd", "10"), ("clear",)):
+        done = lockpin("breaker", *words)
+        lines = [line for line in done.stderr.splitlines() if " pause" in line]
+        assert (done.returncode, len(lines)) == (0, 1)
+        assert lines[0].startswith('lockpin: the calls of task "my fix" pause until 20')
+        assert lines[0].endswith(": it was charged too fast; `lockpin breaker reset --task 'my fix'` lets it go on")
+
+
+def test_a_pause_of_another_kind_is_named_with_what_ends_it(lockpin, books):
+    spend(books, "c1", "burst", "1.25")
+    books.stop_task(Payers("loops", "desk"), who="loop", data={}).result(10)
+
+    resumed, reset = lockpin("task", "resume", "burst"), lockpin("breaker", "reset", "--task", "loops")
+
+    assert (resumed.returncode, reset.returncode) == (1, 1)
+    assert resumed.stderr == (
+        'lockpin: task "burst" was not stopped: its calls pause because it was charged too fast; '
+        "`lockpin breaker reset --task burst` lets them go on\n"
+    )
+    assert reset.stderr == (
+        'lockpin: task "loops" was stopped, and not by the breaker; `lockpin task resume loops` lets it go on\n'
+    )
+    assert is_paused(books, "burst") and is_paused(books, "loops")
+
+
+def test_task_list_shows_which_tasks_do_not_go_on(lockpin, books):
+    spend(books, "c1", "burst", "1.25")
+    for task in ("loops", "ended", "fine"):
+        spend(books, f"c-{task}", task, "0.1")
+    for task in ("loops", "ended"):
+        books.stop_task(Payers(task, "desk"), who="loop", data={}).result(10)
+    lockpin("task", "close", "ended")
+
+    states = {task["task"]: task["state"] for task in json.loads(lockpin("task", "list", "--format", "json").stdout)}
+    (line,) = [line for line in lockpin("task", "list").stdout.splitlines() if line.startswith("loops")]
+
+    assert states == {"burst": "paused", "loops": "stopped", "ended": "closed", "fine": "open"}
+    assert " stopped " in line

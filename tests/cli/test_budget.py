@@ -557,3 +557,11 @@ def test_status_on_a_wide_terminal_is_what_a_pipe_gets(terminal, lockpin, home):
     home.config(NARROW)
 
     assert terminal("budget", "status", columns=200, NO_COLOR="1") == lockpin("budget", "status").stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--by", "5", "--undo")])
+def test_raise_says_once_which_flag_it_needs(lockpin, words):
+    done = lockpin("budget", "raise", "daily", *words)
+
+    way = "--by USD or --undo is needed, one of the two; see `lockpin budget raise --help`"
+    assert (done.returncode, done.stderr) == (2, f"lockpin: {way}\n")

@@ -157,3 +157,16 @@ def test_help_shows_of_flags_near_the_cap_what_holds_without_them():
 
     assert parse(None, None, options=told) == parse(None, None)
     assert parse(None, None).near_cap.breaker.usd is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--retry-attempts", "20"], '--retry-attempts is "20"; a whole number from 1 to 10 is allowed'),
+        (["--breaker-window=0s"], '--breaker-window is "0s"; a duration from 1s to 24h is allowed'),
+    ],
+)
+def test_a_flags_value_is_told_by_the_flag_as_typed(lockpin, words, said):
+    done = lockpin("up", *words)
+
+    assert (done.returncode, done.stderr.splitlines()) == (2, [f"lockpin: {said}; see `lockpin up --help`"])
