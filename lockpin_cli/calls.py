@@ -23,7 +23,7 @@ from lockpin_cli.rules import account_key
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.readers.calls import FIELDS, charged, needed, receipt_of
+from lockpin_core.readers.calls import FIELDS, SOMETIMES, charged, needed, receipt_of
 from lockpin_core.readers.figures import table
 
 app = new_app()
@@ -98,7 +98,16 @@ def calls(
             is_narrow = room is not None and bool(shown) and not is_whole(view, room)
             show(_shortened(view, shown, reader) if is_narrow else view, form)
         else:
-            show(View((), (), map(receipt_of, everything), FIELDS), form)
+            show(_records(everything, form), form)
+
+
+def _records(found: Iterator[CallRow], form: Format) -> View:
+    """Give receipts, one by one; in CSV each has a cell for what others have."""
+    receipts = map(receipt_of, found)
+    if form is not Format.CSV:
+        return View((), (), receipts, FIELDS)
+    none = dict.fromkeys(SOMETIMES)
+    return View((), (), ({**none, **receipt} for receipt in receipts), (*FIELDS, *SOMETIMES))
 
 
 def _table(found: Sequence[CallRow], ledger: Path, *, cut: bool) -> View:
@@ -160,18 +169,24 @@ def _tone(call: CallRow) -> str:
 
 
 def _note(call: CallRow) -> str:
+    tried = [f"attempt {call.attempt.number} of {call.attempt.of}"] if call.attempt.number > 1 else []
+    tried += [f"in place of {call.instead_of}"] if call.instead_of else []
+    return " ".join(dict.fromkeys([*filter(None, _ending(call)), *tried]))
+
+
+def _ending(call: CallRow) -> list[str]:
+    """Say how a call has ended, in words of which some may be empty."""
     if call.state == "open":
-        return call.reason if call.reason == DEFERRED else "in flight"
+        return [call.reason if call.reason == DEFERRED else "in flight"]
     if call.state == "none":
         why = needed(call) or str(call.code)
-        return f"{why} ×{call.count:,}" if call.count > 1 else why
+        return [f"{why} ×{call.count:,}" if call.count > 1 else why]
     reason = "" if call.was_estimated and not call.estimated else call.reason  # a person has put it right
     notes = ["(est.)" if call.estimated else "", reason or "", "failed" if call.failed else ""]
-    notes += [f"in place of {call.instead_of}"] if call.instead_of else []
-    notes += [
+    return [
+        *notes,
         "over hold" if call.over_hold else "",
         "" if call.priced else "no price",
         *(each.code for each in call.corrections),
         f"drift: {', '.join(call.drift)}" if call.drift else "",
     ]
-    return " ".join(dict.fromkeys(note for note in notes if note))

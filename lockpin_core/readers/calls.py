@@ -26,6 +26,8 @@ FIELDS = (
     *("held_usd", "charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates"),
     *("price_date", "tier", "billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
 )
+# What a receipt has only where there is something to say; in a table of cells each has its column all the same.
+SOMETIMES = ("attempt", "of", "first_call", "instead_of", "shares", "corrections", "drift", "refusal")
 
 
 def receipt_of(call: CallRow) -> dict[str, object]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from lockpin_core.call import Attempt, Void
 from lockpin_core.clock import new_id, utc_now
 from lockpin_core.config_budgets import own_budget
 from lockpin_core.ledger.admin import SqliteAdmin
@@ -18,6 +19,7 @@ FIELDS = [
     *("charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates", "price_date", "tier"),
     *("billing", "output_limit", "degrade", "waited_ms", "budgets", "hash"),
 ]
+SOMETIMES = ["attempt", "of", "first_call", "instead_of", "shares", "corrections", "drift", "refusal"]
 
 
 def test_calls_are_an_array_of_receipts_newest_first(lockpin, ledger):
@@ -84,7 +86,8 @@ def test_table_says_who_called_where_keys_do(lockpin, terminal, ledger):
 def test_csv_has_the_fields_of_a_receipt(lockpin, ledger):
     rows = list(csv.DictReader(io.StringIO(lockpin("calls", "--task", "fix", "--format", "csv").stdout)))
 
-    assert list(rows[0]) == FIELDS
+    assert list(rows[0]) == [*FIELDS, *SOMETIMES]
+    assert [rows[0][name] for name in SOMETIMES] == [""] * 8
     assert json.loads(rows[1]["usage"]) == {"input": 100, "output": 20}
 
 
@@ -100,7 +103,9 @@ def test_task_that_nobody_made_or_used_is_said_beside_an_empty_list(lockpin, led
     done = lockpin("calls", "--task", "fox", "--format", form)
 
     assert (done.returncode, done.stderr) == (0, 'lockpin: no task "fox" was made or used; there are doc, fix\n')
-    assert done.stdout == {"json": "[]\n", "csv": ",".join(FIELDS) + "\n", "jsonl": ""}.get(form, done.stdout)
+    assert done.stdout == {"json": "[]\n", "csv": ",".join([*FIELDS, *SOMETIMES]) + "\n", "jsonl": ""}.get(
+        form, done.stdout
+    )
 
 
 def test_payer_that_nobody_is_is_said_and_one_that_no_scope_has_is_wrong_use(lockpin, ledger):
@@ -138,3 +143,22 @@ def test_json_lines_are_one_receipt_each(lockpin, ledger):
     lines = lockpin("calls", "--task", "fix", "--format", "jsonl").stdout.splitlines()
 
     assert [json.loads(line)["id"] for line in lines] == ["c2", "c1"]
+
+
+def test_attempts_and_fallbacks_are_in_every_form(lockpin, ledger):
+    rules = Rules((), own_budget(None, (), "UTC"))
+    again = replace(_call("c7", "doc", "0.5"), attempt=Attempt(2, 3, "c4"))
+    other = replace(_call("c8", "doc", "0.5"), attempt=Attempt(3, 3, "c4"), instead_of="anthropic/claude-opus-4-5")
+    for made in (again, other):
+        ledger.hold(made, rules).result(10)
+    ledger.void("c7", Void("not_sent")).result(10)
+
+    lines = {line.split()[1]: line for line in lockpin("calls").stdout.splitlines()[1:]}
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(lockpin("calls", "--format", "csv").stdout))}
+
+    assert lines["c7"].endswith("  not_sent attempt 2 of 3")
+    assert lines["c8"].endswith("  in flight attempt 3 of 3 in place of anthropic/claude-opus-4-5")
+    assert "attempt" not in lines["c1"]
+    assert [rows["c7"][name] for name in SOMETIMES[:4]] == ["2", "3", "c4", ""]
+    assert [rows["c8"][name] for name in SOMETIMES[:4]] == ["3", "3", "c4", "anthropic/claude-opus-4-5"]
+    assert [rows["c1"][name] for name in SOMETIMES[:4]] == [""] * 4
