@@ -19,7 +19,7 @@ import typer
 from lockpin_cli.inputs import amount
 from lockpin_cli.output import plain, say
 from lockpin_core.clock import new_id, stamp, utc_now
-from lockpin_core.errors import LockpinError
+from lockpin_core.errors import LedgerUnavailable, LockpinError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Admin
@@ -41,10 +41,17 @@ def run(ledger: Path, admin: Admin, who: str) -> None:
         place = Watch(ledger)
         screen = _Screen(admin, who) if is_typed else _Lines()
         say(f"watching for questions of {ledger}; Ctrl-C ends")
+        trouble = None
         while not screen.is_over:
-            watcher.beat()
             place.check()
-            screen.show(reader.questions(now=utc_now()))
+            try:
+                screen.show(reader.questions(now=utc_now()))
+                watcher.beat()  # who sees no questions is not there for long
+                trouble = None
+            except LedgerUnavailable as error:
+                if trouble is None:
+                    say(f"{error}; it is tried again")
+                trouble = error
             screen.wait()
 
 

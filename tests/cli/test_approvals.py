@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -292,6 +293,41 @@ def test_what_is_no_answer_leaves_the_question_open(lockpin, ledger, watch, type
     assert ledger.question(question.id).result(WAIT_S).answer is None
     here.type("x\n")
     here.see(f'question {question.id}: the call of task "fix" is refused')
+
+
+def test_a_ledger_that_cannot_be_written_for_a_while_ends_no_watcher(lockpin, home, ledger, watch):
+    lockpin("task", "new", "fix", "--budget", "1", "--user", "ann@corp.com")
+    here = watch(on_terminal=True)
+    question = ask(ledger)
+    here.see(f"question {question.id}> ")
+
+    with contextlib.closing(sqlite3.connect(home.ledger, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        here.type("o\n")
+        here.see("the ledger cannot be written: database is locked")
+        assert watching(home.ledger)
+        other.execute("ROLLBACK")
+
+    assert ledger.question(question.id).result(WAIT_S).answer is None
+    here.type("o\n")
+    here.see(f"question {question.id}: the ")
+    assert ledger.question(question.id).result(WAIT_S).answer == ONCE
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_a_ledger_that_cannot_be_read_for_a_while_ends_no_watcher(home, ledger, watch, on_terminal):
+    here = watch(on_terminal=on_terminal)
+
+    with contextlib.closing(sqlite3.connect(home.ledger, isolation_level=None)) as other:
+        other.execute("ALTER TABLE questions RENAME TO away")
+        if on_terminal:
+            here.see("the ledger cannot be read: no such table: questions; it is tried again")
+        else:
+            until(lambda: b"it is tried again" in os.read(here.process.stderr.fileno(), 4096))
+        other.execute("ALTER TABLE away RENAME TO questions")
+    question = ask(ledger)
+
+    here.see(f"question {question.id}> " if on_terminal else f'"id":"{question.id}"')
 
 
 def test_a_raise_that_is_too_small_says_so(lockpin, asked):
