@@ -66,8 +66,9 @@ class Incoming:
 
     def request(self) -> Request:
         """Give what a wire sees of it."""
-        presigned = is_presigned(self.query)
-        return Request(self.method, self.host, self.path, self.headers, self.body, self.path_model, presigned)
+        presigned, limits = is_presigned(self.query), self.provider.limit_fields(self.path)
+        told = (self.method, self.host, self.path, self.headers, self.body, self.path_model)
+        return Request(*told, presigned, limits)
 
     def key_query(self) -> str:
         """Give what of the query is a key, with a question mark; other parameters are the call's own."""
@@ -414,9 +415,8 @@ def limit_to_set(priced: Priced, config: Config, *, capped: bool) -> int | None:
     parsed = priced.parsed
     if not capped or parsed.output_limit is not None or not parsed.output_settable or not config.fit.output:
         return None
-    most = config.fit.output_max
-    if priced.model.max_output_tokens is not None:
-        most = min(most, priced.model.max_output_tokens)
+    most = config.fit.output_max if parsed.unheeded_limit is None else parsed.unheeded_limit
+    most = min(most, priced.model.max_output_tokens or most)
     return max(most, priced.wire.min_output)
 
 

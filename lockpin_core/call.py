@@ -22,6 +22,9 @@ class Request:
     body: bytes
     path_model: str | None = None  # the model where the path names it, decoded, case kept
     presigned: bool = False  # the query has a signature that covers the body
+    # By globs of models, first match: which fields of an output limit the host obeys, first the one that Lockpin sets.
+    # Empty: whichever the format has.
+    output_fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ class Parsed:
     text_reply: bool = False  # the reply is asked for as plain text, which states nothing, whatever it looks like
     picture: Picture | None = None  # each choice is one, and its output is bounded by what is asked of it
     layout: Layout | None = field(default=None, repr=False, compare=False)
+    unheeded_limit: int | None = None  # an output limit in a field that the host does not obey, and none in one it does
 
 
 class ToolStep(NamedTuple):

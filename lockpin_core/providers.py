@@ -22,6 +22,9 @@ from lockpin_core.addresses import (
 from lockpin_core.errors import PriceError
 from lockpin_core.provider_files import choice, read_files, table, text, texts, whole
 
+type OutputFields = tuple[tuple[str, tuple[str, ...]], ...]  # the first that matches; first what Lockpin adds
+
+_OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens")
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})  # they read or remove; no provider bills them
 _GLOBAL, _LOCATION = "global", re.compile("/locations/([^/]+)")
 _COLON = re.compile("%3A", re.IGNORECASE)  # a colon parts no segments, so a path reads the same with it coded
@@ -30,7 +33,7 @@ _KEPT_ROUTES, _KEPT_PATH = 512, 256  # how many judged paths a provider remember
 _KEYS = frozenset(
     {
         *("provider", "base", "hosts", "host_geos", "metered_below", "wires", "free", "uploads", "billed_errors"),
-        *("max_tps", "output_field", "include_usage", "error_shape", "polls", "key_header"),
+        *("max_tps", "output_field", "output_fields", "include_usage", "error_shape", "polls", "key_header"),
         *(
             "output_beside_limit",
             "output_settable",
@@ -100,6 +103,7 @@ class Provider:
     billed_errors: tuple[BilledError, ...] = ()
     max_tps: int = 400  # no model of theirs generates faster, in tokens a second
     output_field: str = "max_tokens"  # what Lockpin adds when a request has no output limit
+    output_fields: OutputFields = ()  # which it obeys, by globs of models or billed paths; none: `output_field` alone
     error_shape: str = "openai"  # whose error shape a refusal takes where no wire is called
     key_header: str = "authorization"  # where it takes a key; there as a bearer token
     include_usage: bool = True  # the host accepts `stream_options.include_usage`
@@ -161,6 +165,16 @@ class Provider:
             if (match := pattern.fullmatch(path)) is not None:
                 return Metered(wire, match.groupdict().get("model"))
         return None
+
+    def limit_fields(self, path: str) -> OutputFields:
+        """Say which output limits a call on this path may have that the host obeys, by globs of models."""
+        by_model: list[tuple[str, tuple[str, ...]]] = []
+        for key, fields in self.output_fields:
+            if not key.startswith("/"):
+                by_model.append((key, fields))
+            elif matches(key, canonical_path(path)):
+                return (*by_model, ("*", fields))
+        return (*by_model, ("*", (self.output_field,)))
 
     def path_for(self, wire: str, model: str) -> str | None:
         """Give the path to which a call in a format goes here; None: this provider does not speak it, or its paths say
@@ -276,6 +290,7 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
     unknown = sorted(set(tree) - _KEYS)
     if unknown:
         raise PriceError(f"{file}: {unknown[0]} is no key of a provider; allowed are {', '.join(sorted(_KEYS))}")
+    limits = _output_fields(file, tree)
     return Provider(
         name=text(file, tree, "provider"),
         base=text(file, tree, "base"),
@@ -289,7 +304,8 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         location_geo=text(file, tree, "location_geo") if "location_geo" in tree else None,
         billed_errors=_billed(file, tree.get("billed_errors", [])),
         max_tps=whole(file, "max_tps", tree.get("max_tps", "400")),
-        output_field=choice(file, tree, "output_field", ("max_tokens", "max_completion_tokens")),
+        output_field=limits[-1][1][0] if limits else choice(file, tree, "output_field", _OUTPUT_FIELDS),
+        output_fields=limits,
         error_shape=choice(file, tree, "error_shape", ("openai", "anthropic", "gemini", "bedrock")),
         key_header=choice(file, tree, "key_header", ("authorization", "x-api-key", "api-key")),
         include_usage=choice(file, tree, "include_usage", ("true", "false")) == "true",
@@ -304,6 +320,22 @@ def _provider(file: str, tree: Mapping[str, object]) -> Provider:
         prompt_first=choice(file, tree, "prompt_first", ("false", "true")) == "true",
         deployments=choice(file, tree, "deployments", ("false", "true")) == "true",
     )
+
+
+def _output_fields(file: str, tree: Mapping[str, object]) -> OutputFields:
+    """Read which fields bound the output, for the whole host or by globs of models and paths."""
+    value = tree.get("output_fields", {})
+    if value and "output_field" in tree:
+        raise PriceError(f"{file}: output_field and output_fields are both there; the first of a list is what is added")
+    entries = value if isinstance(value, dict) else {"*": value}
+    return tuple((str(key), _limits_of(file, key, fields)) for key, fields in entries.items())
+
+
+def _limits_of(file: str, key: object, fields: object) -> tuple[str, ...]:
+    if not isinstance(fields, list) or not fields or not all(field in _OUTPUT_FIELDS for field in fields):
+        words = f"a list of {' and '.join(_OUTPUT_FIELDS)} is allowed"
+        raise PriceError(f"{file}: output_fields of {key} is {fields!r}; {words}")
+    return tuple(fields)
 
 
 def _free(file: str, entry: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Source: OpenAI's Chat Completions reference and the request types of its SDK, re
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 
@@ -16,6 +17,7 @@ from lockpin_core.wire.named import with_model
 from lockpin_core.wire.openai_caching import written_units
 from lockpin_core.wire.openai_extras import thinking
 from lockpin_core.wire.openai_filter import ChatUsageFilter
+from lockpin_core.wire.openai_limits import LIMITS, limits_set, obeyed, read_limit, with_limit_heeded
 from lockpin_core.wire.openai_rewrite import OPTIONS, rewritten
 from lockpin_core.wire.openai_shapes import REQUEST, SCHEMA_FIELDS
 from lockpin_core.wire.openai_steps import chat_steps
@@ -33,8 +35,7 @@ from lockpin_core.wire.tool_steps import steps_of
 _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)\b|:online\b")  # these search the web on every call, asked or not
 _DRAWS = re.compile(r"\b(?:gemini|nano)\b.*(?:image|banana)")  # these draw, asked or not
 _PRESET = re.compile(r"@preset\b")
-_LIMITS = ("max_completion_tokens", "max_tokens")
-_TOUCHED = (*_LIMITS, OPTIONS)  # what `rewrite` may change
+_TOUCHED = (*LIMITS, OPTIONS)  # what `rewrite` may change
 MAX_CHOICES = 128  # what the provider accepts as `n`
 
 
@@ -52,7 +53,7 @@ class OpenAIChat(Wire):
         The output limit is per choice and includes reasoning. A rejected prediction is billed beside it.
         """
         try:
-            return _parse(read_body(request.body), request.path_model)
+            return _parse(read_body(request.body), request)
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
 
@@ -64,11 +65,18 @@ class OpenAIChat(Wire):
         output_field: str = "max_completion_tokens",
         parsed: Parsed | None = None,
     ) -> bytes:
-        """Set the output limit, in the field that the request has or else in `output_field`, and ask for usage."""
+        """Set the output limit, and ask for usage.
+
+        The limit goes into the field that the request has. Where its host does not obey that, the field is renamed.
+        """
         if change == Rewrite():
             return request.body
         body = Splice.of(request.body, parsed.layout if parsed is not None and output_field in _TOUCHED else None)
-        return rewritten(body, change, _limit_field(body, output_field))
+        if change.max_output is None:
+            return rewritten(body, change)
+        heeded = obeyed(request, _model(body, request) if parsed is None else parsed.model)
+        own = heeded[0] if request.output_fields else output_field
+        return rewritten(body, change, *limits_set(body, change.max_output, heeded, own))
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply; `asked` says how many choices and which cache lifetime were asked for."""
@@ -99,12 +107,13 @@ class OpenAIChat(Wire):
         return CHAT.lightened(request, cache_5m=cache_5m, trim=trim)
 
     def with_model(self, request: Request, model: str) -> Request | None:
-        """Name another model, in the body or in the path of a deployment."""
-        return with_model(request, model)
+        """Name another model, in the body or in the path of a deployment, and the limit as the host obeys it there."""
+        named = with_model(request, model)
+        return None if named is None else with_limit_heeded(named, model)
 
     def same_call(self, request: Request) -> bytes:
         """Give a digest of the call without its output limit."""
-        return digest(request, _LIMITS)
+        return digest(request, LIMITS)
 
     def tool_steps(self, request: Request) -> Iterator[ToolStep]:
         """Read the tools of its messages."""
@@ -123,10 +132,9 @@ class OpenAIChat(Wire):
         return openai_refusal(refusal, lockpin)
 
 
-def _limit_field(body: Splice, output_field: str) -> str:
-    """Choose the field that the client used, first one with a value, else one that is null."""
-    used = [field for field in _LIMITS if body.get(field) is not None]
-    return next((field for field in used if body.get(field) != b"null"), used[0] if used else output_field)
+def _model(body: Splice, request: Request) -> str:
+    """Name the model of a request that was parsed before."""
+    return request.path_model if request.path_model is not None else str(json.loads(body.get("model") or b'""'))
 
 
 def _tally(body: Body) -> Tally:
@@ -150,11 +158,11 @@ def asked_model(name: object) -> str:
     return model
 
 
-def _parse(body: Body, path_model: str | None) -> Parsed:
+def _parse(body: Body, request: Request) -> Parsed:
     """Read the body; a model that the path names is the one that is called, whatever the body says."""
-    members = body.members
+    members, path_model = body.members, request.path_model
     model = asked_model(members.get("model") if path_model is None else path_model)
-    limit, streamed = _limit(members), asks_stream(members)
+    (limit, unheeded), streamed = read_limit(members, obeyed(request, model)), asks_stream(members)
     choices = max(whole(members.get(key), key, low=1, high=MAX_CHOICES) or 1 for key in ("n", "best_of"))
     tally = _tally(body)
     units = _output_units(members) | (frozenset({Unit.IMAGE_OUT}) if _DRAWS.search(model) else frozenset())
@@ -177,14 +185,8 @@ def _parse(body: Body, path_model: str | None) -> Parsed:
         beyond_limit=thinks.is_boundless,
         routed=is_routed(members),
         layout=body.layout(_TOUCHED),
+        unheeded_limit=unheeded,
     )
-
-
-def _limit(members: Mapping[str, object]) -> int | None:
-    newer, older = (whole(members.get(field), field) for field in _LIMITS)
-    if newer is not None and older is not None:
-        raise WireError("max_completion_tokens and max_tokens are both set; one of them is allowed")
-    return older if newer is None else newer
 
 
 def asks_stream(members: Mapping[str, object]) -> bool:

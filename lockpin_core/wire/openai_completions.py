@@ -22,7 +22,7 @@ from lockpin_core.wire.protocol import Scanner, UsageFilter, Wire
 from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.routing import is_routed, routing_rule
-from lockpin_core.wire.splice import Splice
+from lockpin_core.wire.splice import Splice, lowered
 from lockpin_core.wire.tally import Nested, Tally, scalars, shape
 from lockpin_core.wire.textsize import sizes
 
@@ -90,7 +90,8 @@ class OpenAICompletions(Wire):
         if change == Rewrite():
             return request.body
         body = Splice.of(request.body, None if parsed is None else parsed.layout)
-        return rewritten(body, change, _LIMIT)
+        limit = None if change.max_output is None else lowered(body.get(_LIMIT), change.max_output)
+        return rewritten(body, change, {} if limit is None else {_LIMIT: limit})
 
     def scanner(self, *, streamed: bool, asked: Parsed | None = None) -> Scanner:
         """Make a scanner for a 2xx reply: usage and choices stand as they do in a chat's."""

@@ -66,12 +66,40 @@ def test_another_provider_gets_the_body_under_its_own_key_and_nothing_that_says_
     came = incoming()
     there = other_provider(came, CHAT, named("mistral"), "pen", "secret")
 
-    assert json.loads(there.body) == json.loads(came.body) | {"model": "pen"}
+    assert there.body == came.body.replace(b'"ink"', b'"pen"').replace(b"max_completion_tokens", b"max_tokens")
     assert "canary" not in str(there.headers)
     assert there.headers == {name: SAID[name] for name in KEPT_HEADERS & SAID.keys()} | {
         "authorization": "Bearer secret"
     }
     assert (there.host, there.path, there.query) == ("api.mistral.ai", "/v1/chat/completions", "")
+
+
+@pytest.mark.parametrize(
+    ("provider", "sent", "limit"),
+    [
+        ("openai", {"max_completion_tokens": 900}, {"max_completion_tokens": 900}),
+        ("groq", {"max_tokens": 900}, {"max_tokens": 900}),  # it obeys both
+        ("deepseek", {"max_completion_tokens": 900}, {"max_tokens": 900}),
+        ("zai", {"max_completion_tokens": 900}, {"max_tokens": 900}),
+        ("cerebras", {"max_tokens": 900}, {"max_completion_tokens": 900}),
+        ("deepseek", {"max_tokens": None, "max_completion_tokens": 900}, {"max_tokens": None, "max_completion_tokens": 900}),
+        ("deepseek", {}, {}),
+    ],
+)  # fmt: skip
+def test_the_output_limit_goes_where_the_other_host_obeys_it(provider, sent, limit):
+    told = {**body("ink", None), "note": "max_tokens", **sent}
+    came = Desk().incoming(told, provider="huggingface", path="/v1/chat/completions", headers=SAID)
+    there = other_provider(came, CHAT, named(provider), "pen", "secret")
+
+    assert json.loads(there.body) == {"model": "pen", "messages": told["messages"], "note": "max_tokens", **limit}
+
+
+def test_another_model_of_the_same_host_may_obey_another_limit():
+    came = Desk().incoming(body("gpt-5.5"), provider="cloudflare_gateway", path="/v1/a/g/compat/chat/completions")
+    there = other_model(came, CHAT, "deepseek/deepseek-chat")
+
+    assert json.loads(there.body)["max_tokens"] == 1000
+    assert "max_completion_tokens" not in json.loads(there.body)
 
 
 def test_a_query_may_hold_a_key_and_stays():

@@ -96,7 +96,7 @@ def faults(proxy, requests, limit):
 
 
 def is_held(entry, limit):
-    found = re.search(r'"max_completion_tokens": ?(\d+)', entry["body"])
+    found = re.search(r'"max_(?:completion_)?tokens": ?(\d+)', entry["body"])
     return found is not None and int(found[1]) == limit in [hold[1] for hold in entry["open_holds"]]
 
 

@@ -1,3 +1,5 @@
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -539,11 +541,63 @@ def test_azure_bills_some_errors():
 def test_what_lockpin_may_add_is_said_per_vendor():
     assert PROVIDERS.by_name("openai").output_field == "max_completion_tokens"
     assert PROVIDERS.by_name("deepseek").output_field == "max_tokens"
+    assert PROVIDERS.by_name("cloudflare_gateway").output_field == "max_tokens"
     assert not PROVIDERS.by_name("mistral").include_usage
     assert not PROVIDERS.by_name("chatgpt").output_settable
     assert {p.name for p in PROVIDERS.all() if p.output_beside_limit} == {"qwen", "xai"}
     assert {p.name for p in PROVIDERS.all() if p.deployments} == {"azure", "azure_regional"}
     assert {p.name for p in PROVIDERS.all() if p.plan} == {"chatgpt", "kimi", "code_assist"}
+
+
+OLD, NEW = "max_tokens", "max_completion_tokens"
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ((NEW, OLD), {"openai", "groq", "moonshot", "openrouter", "xai", "bedrock"}),
+        ((OLD, NEW), {"fireworks", "gemini"}),
+        ((OLD,), {"deepseek", "zai", "mistral", "together", "huggingface", "kimi", "meta", "vercel", "cloudflare"}),
+        ((NEW,), {"cerebras", "qwen"}),
+    ],
+)
+def test_which_output_limits_a_host_obeys(fields: tuple[str, ...], names: set[str]):
+    found = {p.name for p in PROVIDERS.all() if dict(p.output_fields) == {"*": fields}}
+
+    assert found == names
+
+
+def test_a_host_for_several_makers_obeys_what_the_path_or_the_model_does():
+    gateway, azure = PROVIDERS.by_name("cloudflare_gateway"), PROVIDERS.by_name("azure")
+    copilot, vertex = PROVIDERS.by_name("copilot"), PROVIDERS.by_name("vertex")
+
+    assert gateway.limit_fields("/v1/a/b/OpenAI/chat/completions?x=1") == (("*", (NEW, OLD)),)
+    assert gateway.limit_fields("/v1/a/b/deepseek/chat/completions") == (("*", (OLD,)),)
+    assert gateway.limit_fields("/v1/a/b/mistral/v1/chat/completions") == (("*", (OLD,)),)
+    common = dict(gateway.limit_fields("/v1/a/b/compat/chat/completions"))
+    assert common == {"openai/*": (NEW, OLD), "grok/*": (NEW, OLD), "*": (OLD,)}
+    assert azure.limit_fields("/models/chat/completions") == (("*", (OLD,)),)
+    assert azure.limit_fields("/openai/v1/chat/completions")[0] == ("*", (NEW, OLD))
+    assert copilot.limit_fields("/chat/completions")[:2] == (("gpt-5*", (NEW, OLD)), ("*", (OLD, NEW)))
+    assert vertex.limit_fields("/v1/x")[:2] == (("google/*", (OLD, NEW)), ("*", (OLD,)))
+
+
+def test_a_host_of_chats_says_with_a_source_which_output_limits_it_obeys():
+    chats = [p for p in PROVIDERS.all() if "openai_chat" in p.wires.values()]
+    assert len(chats) == 24
+
+    for provider in chats:
+        head = (shipped_dir() / f"{provider.name}.yaml").read_text("utf-8").partition("\nmodels:\n")[0]
+        said = head[head.index("\noutput_fields:") :].split("\n")[1:]
+        block = [said[0], *itertools.takewhile(lambda line: line.startswith("  "), said[1:])]
+        assert any("#" in line for line in block), provider.name
+
+
+def test_a_host_that_says_nothing_obeys_the_one_limit_that_is_added():
+    plain = replace(PROVIDERS.by_name("deepseek"), output_fields=())
+
+    assert plain.limit_fields("/chat/completions") == (("*", (OLD,)),)
+    assert replace(plain, output_field=NEW).limit_fields("/chat/completions") == (("*", (NEW,)),)
 
 
 def test_an_unknown_name_is_no_provider():
@@ -564,6 +618,10 @@ HEAD = "provider: p\nbase: https://p\nhosts: [p]\n"
         (HEAD + "free: [/v1/x]\n", "free has '/v1/x'; \"METHOD /path\" is allowed"),
         (HEAD + "free: x\n", "free is 'x'; a list of texts"),
         (HEAD + "wires: [x]\n", "wires is ['x']; a mapping of texts"),
+        (HEAD + "output_fields: [max_output]\n", "output_fields of * is ['max_output']; a list of max_tokens"),
+        (HEAD + "output_fields: max_tokens\n", "output_fields of * is 'max_tokens'; a list"),
+        (HEAD + "output_fields: {gpt*: []}\n", "output_fields of gpt* is []; a list"),
+        (HEAD + "output_field: max_tokens\noutput_fields: [max_tokens]\n", "output_field and output_fields are both"),
         (HEAD + "max_tps: fast\n", "max_tps is 'fast'; a whole number"),
         (HEAD + "include_usage: maybe\n", "include_usage is 'maybe'; true or false"),
         (HEAD + "billed_errors: 408\n", "billed_errors is '408'; a list"),

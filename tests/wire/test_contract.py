@@ -523,6 +523,8 @@ def test_rewrite_changes_what_it_was_asked_and_nothing_else(
     wire: Wire, more: dict, limit: int, ascii_only: bool, indent: int | str | None, asks: bool
 ):
     more.pop("thinking", None)
+    for key in [key for key in LIMITS & more.keys() if type(more[key]) is int and more[key] < limit]:
+        del more[key]  # a lower one stays
     plain = PLAIN.get(wire.name, {"messages": [{"role": "user", "content": "é\u2028"}]})
     body = {**plain, **more, "model": "m"}
     raw = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
