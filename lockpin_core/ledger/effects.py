@@ -41,7 +41,7 @@ class Effects:
         self.definitions: dict[str, Defined] = {}
         self.tasks: dict[str, Task] = {}
         self.keys, self.questions, self.pauses = KeyStates(), QuestionStates(), PauseStates()
-        # What the last row is for: a kind, a call, how much for it, and who has what is left of it.
+        # What the last row is for: a kind, a call, how much for it, and who has what is left, or whose the hold is.
         self.next: tuple[str, str, int, str] | None = None
         self.accounts: dict[str, Tally] = {}
         self.open: dict[str, OpenCall] = {}
@@ -358,10 +358,11 @@ class Effects:
         account, task = self._account(data["account"]), self._content["task"]
         if not self._budget_of(account).own or account.name.subject != task:
             raise self._wrong(f'{shown(account.id)} is not the own budget of task "{task}"')
+        user = self.questions.user_of(data["question"])
         self._check(self.questions.allow(data, task, self.at))
         self._compare_loosens(data, loosened=self._enforces(account))
         self._raise(account, data["by_nano"], data, once=True)
-        self.next = "hold", data["call"], data["by_nano"], ""
+        self.next = "hold", data["call"], data["by_nano"], user or ""
 
     def _allowance_ended(self, data: Content) -> None:
         call, by = data["call"], data["by_nano"]

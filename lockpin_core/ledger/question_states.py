@@ -25,6 +25,7 @@ class _Question:
     most: int  # that it showed, in nanodollars
     answer: str | None = None
     answered: int | None = None
+    user: str | None = None  # whose call it is about
 
     def is_over(self, at: int) -> bool:
         return at > (self.until if self.answered is None else self.answered) + _GOOD_FOR_US
@@ -44,7 +45,7 @@ class QuestionStates:
         if data["question"] != str(row) or data["until"] < at or data["kind"] not in ANSWERS:
             return "it is no question that a ledger puts"
         most = max(data["needed_nano"], data["short_nano"])
-        self._open[data["question"]] = _Question(task, data["kind"], data["until"], most)
+        self._open[data["question"]] = _Question(task, data["kind"], data["until"], most, user=data.get("user"))
         return None
 
     def answer(self, data: Content, at: int) -> str | None:
@@ -56,6 +57,11 @@ class QuestionStates:
             return f'"{given}" is no answer to question {data["question"]}'
         question.answer, question.answered = given, at
         return None
+
+    def user_of(self, question: str) -> str | None:
+        """Say whose calls alone a question may let go; None: those of nobody."""
+        found = self._open.get(question)
+        return None if found is None else found.user
 
     def allow(self, data: Content, task: str, at: int) -> str | None:
         """Take the event by which an answer lets a call go; give what is wrong with it."""
@@ -75,7 +81,9 @@ class QuestionStates:
     def state(self) -> list[object]:
         """Give everything as JSON-ready data, for a checkpoint."""
         given = {call: [each.account, each.nano, each.leaves_at] for call, each in self.allowances.items()}
-        asked = {name: [q.task, q.kind, q.until, q.most, q.answer, q.answered] for name, q in self._open.items()}
+        asked = {
+            name: [q.task, q.kind, q.until, q.most, q.answer, q.answered, q.user] for name, q in self._open.items()
+        }
         return [given, asked]
 
     @classmethod

@@ -145,6 +145,8 @@ class Replay(Effects):
         kinds = {"end": ("charge", "void"), "heir": ("hold",)}.get(wanted, (wanted,))
         if content["kind"] not in kinds or content["call"] != call:
             raise self._wrong(f"the row before it is of call {call}, whose {kinds[-1]} does not follow")
+        if wanted == "hold" and content.get("user", "") != to:
+            raise self._wrong(f"call {call} is not of the user whom the question before it was about")
         if wanted == "end":
             account = self._account(self.questions.allowances.pop(call).account)
             before = account.balance.allowed_nano

@@ -58,6 +58,11 @@ def forge(desk, code, **change):
     [
         ("question_asked", {"question": "1"}, "it is no question that a ledger puts"),
         ("question_asked", {"short_nano": 1, "needed_nano": 1}, "it allows more than question"),
+        (
+            "question_asked",
+            {"user": "ann@corp.com"},
+            "call c1 is not of the user whom the question before it was about",
+        ),
         ("question_answered", {"answer": "refuse"}, 'was not answered "once" for a call of task "t", or is used'),
         ("question_answered", {"answer": "stop"}, '"stop" is no answer to question'),
         ("question_answered", {"question": "1"}, "question 1 waits for no answer"),
