@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from lockpin_core.call import Ceiling, Terms
 from lockpin_core.config import Config
@@ -11,7 +12,7 @@ from lockpin_core.config_near_cap import Instead
 from lockpin_core.config_provider_names import no_provider
 from lockpin_core.errors import UnpricedError
 from lockpin_core.price_table import Model, PriceTable
-from lockpin_core.prices import quote
+from lockpin_core.prices import costs_nothing, quote
 from lockpin_core.providers import Providers
 from lockpin_core.usage import Unit
 
@@ -30,6 +31,7 @@ def instead_warnings(config: Config, table: PriceTable, providers: Providers, *,
                 yield f'cheaper: "{target}" never serves for {name}: a cheaper model is one of the same provider'
             elif _is_no_cheaper(target, name, table, at):
                 yield f'cheaper: "{target}" is no cheaper than {name}: its prices are as high or higher'
+    yield from _unbounded(near.fallbacks, table, providers, at)
     for name, targets in near.fallbacks.items():
         for target in targets:
             there = _parts(target)[0]
@@ -62,6 +64,20 @@ def _selves(key: str, instead: Instead, table: PriceTable, at: datetime) -> Iter
         for target in targets:
             if target in own:
                 yield f'{key}: "{target}" is named in its own place, and skipped there; another model is allowed'
+
+
+def _unbounded(instead: Instead, table: PriceTable, providers: Providers, at: datetime) -> Iterator[str]:
+    """Name models whose calls are refused whatever limit they have: reasoning beside it has no bound."""
+    for target in dict.fromkeys(target for targets in instead.values() for target in targets):
+        name, asked = _parts(target)
+        provider, model = providers.by_name(name), table.find(name, asked, at)
+        if provider is None or model is None or not provider.output_beside_limit:
+            continue
+        keeps = any(fnmatchcase(model.id, glob) for glob in provider.thinking_budget)  # to a budget of the request
+        if model.max_output_tokens is None and not keeps and not costs_nothing(model):
+            why = f"{name} bills reasoning beside an output limit, and nobody states how much that is at most"
+            way = f'pricing: {{"{model.id}": {{max_output_tokens: TOKENS}}}} states it'
+            yield f'fallbacks: "{target}" has no bound, so it is skipped: {why}; {way}'
 
 
 def _near(table: PriceTable, provider: str, model: str, at: datetime) -> str:

@@ -15,6 +15,10 @@ from lockpin_core.usage import PIECE_UNITS, Unit, add
 
 UNSEEN_CHAIN = "previous_response_id"  # why input is hidden where an earlier reply is named and was not seen
 _ENDLESS_OUTPUT = "neither the request nor the price table limits its output; set a limit in the request"
+_BESIDE_OUTPUT = (
+    "more than an output limit of the request may be billed, such as reasoning beside it, and the price table does not "
+    "state how much"
+)
 _FRAME = 500  # hidden instructions of a request as a whole
 # What Claude is told about tools in other formats than its own: up to 530 tokens in Anthropic's tables, and newer
 # tokenizers give up to 1.5 times as many. Of the templates of models whose tokenizer nobody publishes nothing is known.
@@ -101,7 +105,7 @@ def missing_bound(parsed: Parsed, model: ModelFacts, name: str, limit: int | Non
     output = None if parsed.beyond_limit else limit
     drawn = parsed.picture is not None and picture_tokens(parsed.picture, model.picture_rule, output) is not None
     if not drawn and output_bound(model, output) is None:
-        needs["max_output_tokens"] = _ENDLESS_OUTPUT
+        needs["max_output_tokens"] = _BESIDE_OUTPUT if parsed.beyond_limit else _ENDLESS_OUTPUT
         if parsed.picture is not None or Unit.AUDIO_OUT in parsed.output_units:
             made = "a picture that it draws" if parsed.picture is not None else "what it says"
             needs["max_output_tokens"] = f"nobody states how many tokens {made} takes"

@@ -347,6 +347,32 @@ def test_a_typo_of_a_provider_is_one_warning(warn):
     assert found == ['fallbacks: no provider is called "acmee"; did you mean acme?']
 
 
+@pytest.mark.parametrize(
+    ("model", "more", "pricing", "is_told"),
+    [
+        ("open", "", {}, True),
+        ("most", "max_output_tokens: '9', ", {}, False),
+        ("open", "", {"open": {"max_output_tokens": "9"}}, False),
+        ("kept-1", "", {}, False),  # it keeps to a budget of the request
+        ("free", "", {"free": {"free": "true"}}, False),
+    ],
+)
+def test_a_fallback_whose_reasoning_has_no_bound_is_said_to_be_skipped(warn, tmp_path, model, more, pricing, is_told):
+    head, _ = SHIPPED.replace("acme", "other").split("models:")
+    facts = f'input: "1", output: "2", {more}checked: 2026-11-01, sources: {{page: "1"}}'
+    beside = "output_beside_limit: true\nthinking_budget: ['kept*']\n"
+    (tmp_path / "other.yaml").write_text(f"{head}{beside}models:\n  {model}: {{{facts}}}\n")
+    near_cap = replace(PLAIN.near_cap, fallbacks={"acme/acme-large-1": (f"other/{model}",)})
+
+    found = warn(replace(PLAIN, near_cap=near_cap, pricing=pricing, provider_env={"other": "OTHER_KEY"}))
+
+    assert found == [
+        f'fallbacks: "other/{model}" has no bound, so it is skipped: other bills reasoning beside an output limit, and '
+        f'nobody states how much that is at most; pricing: {{"{model}": {{max_output_tokens: TOKENS}}}} states it'
+        for _ in range(is_told)
+    ]
+
+
 @pytest.mark.parametrize("key", ["cheaper", "fallbacks"])
 def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, tmp_path, key):
     (tmp_path / "other.yaml").write_text(SHIPPED.replace("acme", "other"))

@@ -52,7 +52,7 @@ def test_a_breaker_says_what_was_charged_until_when_and_what_ends_it():
 
     assert found.message == (
         'lockpin: task "fix-login" was charged $1.21 within 1m, and the breaker lets $1.00 pass; its calls pause '
-        'until 2026-11-29T12:05:00Z; to let them go on before: lockpin breaker reset --task fix-login'
+        "until 2026-11-29T12:05:00Z; to let them go on before: lockpin breaker reset --task fix-login"
     )
     assert (found.code, found.status, found.retry_after_s) == ("spend_rate_exceeded", 429, 300)
     assert found.detail == {
@@ -67,7 +67,7 @@ def test_a_stopped_task_says_how_it_goes_on():
 
     assert found.message == (
         'lockpin: task "fix-login" was stopped, as it went round in a circle; to let its calls go on: '
-        'lockpin task resume fix-login'
+        "lockpin task resume fix-login"
     )
     assert (found.code, found.status, found.retry_after_s) == ("loop_stopped", 429, 5)
     assert found.detail == {"scope": "task", "subject": "fix-login", "retry_after_s": 5}

@@ -13,6 +13,7 @@ LONG = {"tokens": "1000", "input": "3", "output": "8"}
 PRICING = {
     "ink": {"input": "1", "output": "5", **FACTS},
     "qwen3-max": {"input": "1", "output": "5", **FACTS},
+    "bare": {"input": "1", "output": "5", "context_tokens": "1000"},
     "banded": {"input": "1", "output": "5", "above": [LONG], **FACTS},
 }
 HI = [{"role": "user", "content": "hi"}]
@@ -133,6 +134,16 @@ def test_thinking_beside_the_limit_is_held_once(provider: str, model: str, more:
     most = ask(told, path, provider=provider).held.call.quote.ceiling.output
 
     assert most == more.get("n", 1) * (9 + beside)
+
+
+def test_a_limit_beside_which_reasoning_is_billed_is_not_said_to_be_missing():
+    answered = ask({"model": "bare", "messages": HI, "max_tokens": 9}, "/v1/chat/completions", provider="xai")
+
+    assert isinstance(answered, Answered)
+    words = json.loads(answered.reply.body)["error"]["message"]
+    assert "more than an output limit of the request may be billed, such as reasoning beside it" in words
+    assert 'pricing: {"bare": {max_output_tokens: TOKENS}}' in words
+    assert "set a limit in the request" not in words
 
 
 def test_qwen_is_given_the_limit_that_bounds_thinking_and_answer():

@@ -14,6 +14,7 @@ from lockpin_core.sizing.bound import (
     bound_beside_chain,
     ceiling,
     images_bound,
+    missing_bound,
     output_bound,
     prompt_bound,
     together,
@@ -203,3 +204,19 @@ def test_what_a_body_brings_in_beside_a_chain_is_bounded_where_it_shows_all_of_i
         assert bound_beside_chain(content(extra_tokens=9_000, hidden=hidden), endless) == 1_530
     assert bound_beside_chain(content(hidden="file"), endless) is None
     assert bound_beside_chain(content(images=(Image(),)), Facts(context_tokens=None, image_tokens=None)) is None
+
+
+@pytest.mark.parametrize("limit", [None, 50])
+def test_what_is_billed_beside_a_limit_is_not_said_to_have_none(limit):
+    """A limit in the request would not help, nor is it true that there is none."""
+    words = missing_bound(parsed(beyond_limit=True, output_limit=limit), Facts(max_output_tokens=None), "m", limit)
+
+    assert words == (
+        "more than an output limit of the request may be billed, such as reasoning beside it, and the price table does "
+        'not state how much; to state the most, add to lockpin.yaml: pricing: {"m": {max_output_tokens: TOKENS}}'
+    )
+
+
+def test_a_call_without_any_limit_is_told_to_set_one():
+    words = missing_bound(parsed(output_limit=None), Facts(max_output_tokens=None), "m", None)
+    assert words.startswith("neither the request nor the price table limits its output; set a limit in the request; ")
