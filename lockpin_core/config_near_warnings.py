@@ -37,7 +37,7 @@ def _retry(retry: Retry) -> Iterator[str]:
         are = f"{' and '.join(said)} {'is' if len(said) == 1 else 'are'} of no use"
         way = "retry.attempts: 3 sends one up to three times"
         yield f"retry: {are}, as retry.attempts is 1: no call is sent to the same model again; {way}"
-    elif retry.base_ms > retry.max_ms:
+    if retry.base_ms > retry.max_ms:
         base, most = (duration_text(each) for each in (retry.base_ms, retry.max_ms))
         yield f"retry.base is {base} and above retry.max, {most}: every wait is up to {most}"
 

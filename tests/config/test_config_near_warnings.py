@@ -52,6 +52,13 @@ def warn(tmp_path):
             ["retry.base is 30s and above retry.max, 2s: every wait is up to 2s"],
         ),
         (Retry(base_ms=1000), [f"retry: base is {NO_USE}"]),
+        (
+            Retry(base_ms=30_000, max_ms=2000),
+            [
+                f"retry: base and max are {NO_USE}",
+                "retry.base is 30s and above retry.max, 2s: every wait is up to 2s",
+            ],
+        ),
         (Retry(base_ms=1000, after_max_ms=1000), [f"retry: base and after_max are {NO_USE}"]),
     ],
 )
