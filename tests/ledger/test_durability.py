@@ -30,7 +30,7 @@ class LostDesk(SqliteDesk):
 
     def __init__(self, folder, image, ledger):
         folder.mkdir(parents=True)
-        self.path, self.steady = folder / ledger.name, d.Steady()
+        self.path = folder / ledger.name
         for end in ("", "-wal"):
             Path(f"{self.path}{end}").write_bytes(image.get(f"{ledger}{end}", b""))
         with closing(sqlite3.connect(self.path)) as books:
