@@ -266,6 +266,16 @@ class PausesContract:
 
         assert (found.at, found.until) == (d.NOON + timedelta(minutes=2), d.NOON + timedelta(minutes=7))
 
+    def test_a_reset_ends_a_pause_also_where_the_clock_was_set_back(self, desk):
+        desk.clock.pass_by(hours=6)
+        spend(desk, "c1", "1.1")
+        desk.clock.pass_by(hours=-6)
+        assert isinstance(hold(desk, "c2", "0.1", FAST), Paused)
+
+        assert desk.admin.breaker_reset(who="ada") == [Subject(TASK, "t")]
+
+        assert spend(desk, "c3", "1") == []
+
     def test_without_a_breaker_nobody_pauses(self, desk):
         assert spend(desk, "c1", "500", breaking(None)) == []
         assert isinstance(hold(desk, "c2", "1", breaking(None)), Held)
