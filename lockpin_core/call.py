@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lockpin_core.money import Money
-from lockpin_core.usage import Unit, Usage
+from lockpin_core.money import ZERO, Money
+from lockpin_core.usage import Unit, Usage, total_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,8 @@ class Share(NamedTuple):
 class Charge:
     """What a call did cost. `reason` is None where the provider reported usage; else it names the estimate's rule.
 
-    `shares` add up to it where several prompts, or several models, are in it.
+    `shares` add up to it where several prompts, or several models, are in it. Of an estimate `least` is what the
+    provider has reported: the rest is what was held for the call, and is never more than that.
     """
 
     amount: Money
@@ -389,6 +390,20 @@ class Charge:
     failed: bool = False
     priced: bool = True  # False: the tokens are known, their price is not
     shares: tuple[Share, ...] = ()
+    least: Money = field(default=ZERO, compare=False)
+    least_tokens: int = field(default=0, compare=False)
+
+    def within(self, usd: Money, tokens: int) -> Charge:
+        """Give it as it is booked where so much is held at the last: only what was reported may be more than that.
+
+        With a hold of no tokens nobody knows their number, and what is estimated of it stands.
+        """
+        most, most_tokens = max(usd, self.least), max(tokens, self.least_tokens) if tokens else self.tokens
+        if not self.estimated or (self.amount <= most and self.tokens <= most_tokens):
+            return self
+        tokens = min(self.tokens, most_tokens)
+        usage = self.usage if total_tokens(self.usage) <= tokens else {}
+        return replace(self, amount=min(self.amount, most), tokens=tokens, usage=usage, shares=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,17 @@ def held(call: Call, reason: str) -> Charge:
 def _reported(call: Call, reading: Reading, tariff: Tariff) -> Steps[Charge]:
     portions = _with_history(call, reading) if call.quote.ceiling.left_out else reading.portions
     reason = None if portions is reading.portions else "hidden_input"
-    return (yield from _priced(call, reading, portions, tariff, reason=reason))
+    charge = yield from _priced(call, reading, portions, tariff, reason=reason)
+    if reason is None:
+        return charge
+    return _no_less(charge, (yield from _priced(call, reading, reading.portions, tariff, reason=None)))
+
+
+def _no_less(charge: Charge, reported: Charge) -> Charge:
+    """Say what of an estimate was reported, as far as that has a price."""
+    if reported.estimated:
+        return replace(charge, least_tokens=reported.least_tokens)
+    return replace(charge, least=reported.amount, least_tokens=reported.tokens)
 
 
 def _with_history(call: Call, reading: Reading) -> Sequence[Portion]:
@@ -218,7 +228,7 @@ def _unpriced(call: Call, usage: Usage, stated_pico: int | None) -> Charge:
     """Charge a reply with a unit that has no price: what the provider says, else the hold, which is what is sure."""
     counts, tokens = nonzero(usage), total_tokens(usage)
     if stated_pico is None:
-        return replace(held(call, "no_price"), usage=counts, tokens=tokens)
+        return replace(held(call, "no_price"), usage=counts, tokens=tokens, least_tokens=tokens)
     return Charge(Money.from_pico(stated_pico), counts, tokens, None, call.terms.tier)
 
 
@@ -308,4 +318,5 @@ def _observed(call: Call, reading: Reading, outcome: Outcome, tariff: Tariff, *,
     output = min(output, call.quote.ceiling.output)
     usage = {**reported, Unit.OUTPUT: max(output, output_tokens(reported))}
     model = reading.portions[0].model if reading.portions else None
-    return at_once(_priced(call, reading, (Portion(model, usage),), tariff, reason=reason))
+    charge = at_once(_priced(call, reading, (Portion(model, usage),), tariff, reason=reason))
+    return _no_less(charge, at_once(_priced(call, reading, (Portion(model, reported),), tariff, reason=None)))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lockpin_core.budgets import Standing, violations, with_reserve
-from lockpin_core.call import Call, Charge, Void
+from lockpin_core.call import Call, Charge, Payers, Void
 from lockpin_core.ledger.allowances import PASSED_ON
 from lockpin_core.ledger.backlog import OpenHold
 from lockpin_core.ledger.books import Books
@@ -26,6 +26,8 @@ def replace_hold(
 ) -> Replaced:  # fmt: skip
     """See Ledger.replace."""
     held, before = books.open_hold(call_id), None
+    if held is not None and isinstance(outcome, Charge):
+        outcome = outcome.within(Money(held.usd), held.tokens)
     if books.open_hold(call.id) is None:
         before = _in_the_way(books, held, outcome, call, rules, _allowed_on(books, held))
     if before is not None and held is not None and _passes_on(books, held, outcome, call, rules):
@@ -97,16 +99,21 @@ def _in_the_way(
     `allowed`: what was allowed once on each of its accounts, of which as much is taken back as comes free.
     """
     payers = call.payers
-    terms = books.terms(payers.task)
-    if terms is not None and terms.closes(payers):
-        return Closed(books.now, payers.task)
-    if (paused := books.pauses.of(payers)) is not None:
-        return paused
+    if (stopped := barred(books, payers)) is not None:
+        return stopped
     standings = books.look(payers, call.provider, call.model, rules)
     cost = (outcome.amount.nano, outcome.tokens) if isinstance(outcome, Charge) else (0, 0)
     after = standings if held is None else left_by(standings, held, cost, allowed)
     short = tuple(violations(with_reserve(after, call.reserve), call.quote))
     return Short(books.now, standings, short) if short else None
+
+
+def barred(books: Books, payers: Payers) -> Closed | Paused | None:
+    """See Ledger.barred."""
+    terms = books.terms(payers.task)
+    if terms is not None and terms.closes(payers):
+        return Closed(books.now, payers.task)
+    return books.pauses.of(payers)
 
 
 def left_by(

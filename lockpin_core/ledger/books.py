@@ -275,6 +275,7 @@ class Books(Frame):
         taken = self._close_hold(call_id)
         if taken is None:
             return self._settled_before(call_id, charge)
+        charge = charge.within(Money(taken.usd), taken.tokens)
         if charge.amount.nano > taken.usd or charge.tokens > taken.tokens:
             self.room.has_changed = True  # it takes room as well
         over = charge.amount.nano > taken.usd or 0 < taken.tokens < charge.tokens

@@ -34,6 +34,7 @@ from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import (
     Answer,
     CallNote,
+    Closed,
     Corrected,
     Deferred,
     Link,
@@ -77,6 +78,11 @@ class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
         """See Ledger."""
         with self._lock:
             return done(self._pauses.of(payers, micros(self._now())))
+
+    def barred(self, payers: Payers) -> Future[Closed | Paused | None]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._barred(payers))
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """See Ledger."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lockpin_core.budgets import violations, with_reserve
-from lockpin_core.call import Call, Charge, Void
+from lockpin_core.call import Call, Charge, Payers, Void
 from lockpin_core.clock import micros
 from lockpin_core.ledger.allowances import PASSED_ON
 from lockpin_core.ledger.attempts import left_by, may_inherit
@@ -15,6 +15,7 @@ from lockpin_core.ledger.memory_books import MemoryBooks
 from lockpin_core.ledger.memory_state import LIFETIME_TERMS
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import Answer, Closed, Held, Resolved, Rules, Short
+from lockpin_core.money import Money
 
 
 class MemoryAttempts(MemoryBooks):
@@ -25,6 +26,8 @@ class MemoryAttempts(MemoryBooks):
     ) -> tuple[Resolved | None, Answer]:
         """See Ledger.replace."""
         held, before = self._amounts(call_id), None
+        if held is not None and isinstance(outcome, Charge):
+            outcome = outcome.within(Money(held.usd), held.tokens)
         if call.id not in self._open:
             before = self._in_the_way(held, outcome, call, rules, self._allowed_on(held))
         if before is not None and held is not None and self._passes_on(held, outcome, call, rules):
@@ -72,16 +75,21 @@ class MemoryAttempts(MemoryBooks):
         self, held: OpenHold | None, outcome: Charge | Void, call: Call, rules: Rules, allowed: Mapping[str, int]
     ) -> Answer | None:
         """Say why a call does not fit beside what the one before leaves; None: it does."""
-        now, task = self._now(), call.payers.task
-        if self._terms.get(task, LIFETIME_TERMS).closes(call.payers):
-            return Closed(now, task)
-        if (paused := self._pauses.of(call.payers, micros(now))) is not None:
-            return paused
+        now = self._now()
+        if (stopped := self._barred(call.payers)) is not None:
+            return stopped
         standings = self._standings(self._seats(call.payers, call.provider, call.model, self._in_force(rules)))
         cost = (outcome.amount.nano, outcome.tokens) if isinstance(outcome, Charge) else (0, 0)
         after = standings if held is None else left_by(standings, held, cost, allowed)
         short = tuple(violations(with_reserve(after, call.reserve), call.quote))
         return Short(now, standings, short) if short else None
+
+    def _barred(self, payers: Payers) -> Closed | Paused | None:
+        """See Ledger.barred."""
+        now = self._now()
+        if self._terms.get(payers.task, LIFETIME_TERMS).closes(payers):
+            return Closed(now, payers.task)
+        return self._pauses.of(payers, micros(now))
 
     def _amounts(self, call_id: str) -> OpenHold | None:
         """Give an open hold in plain amounts; None: there is none."""

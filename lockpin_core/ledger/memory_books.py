@@ -249,6 +249,7 @@ class MemoryBooks:
             failed.set_exception(LedgerError(f"call {call_id} has no hold in this ledger"))
             return failed
         held = self._open.pop(call_id)
+        charge = charge and charge.within(held.call.quote.most, held.call.quote.tokens)
         resolved = self._close(held, charge)
         self._done[call_id] = (resolved, held)
         return done(resolved)

@@ -240,6 +240,9 @@ class Ledger(Protocol):
     def paused(self, payers: Payers) -> Future[Paused | None]:
         """Say whether the calls of these payers pause: for one that needs no hold; None: they do not."""
 
+    def barred(self, payers: Payers) -> Future[Closed | Paused | None]:
+        """Say why no call of these payers would be held now, whatever it costs; None: one may be."""
+
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:
         """Let an open hold be no more than this, in dollars and in tokens each; it never grows.
 
@@ -249,6 +252,7 @@ class Ledger(Protocol):
     def settle(self, call_id: str, charge: Charge, link: Link | None = None) -> Future[Resolved]:
         """Replace the hold by a charge. First resolution wins; retried by itself until a write works.
 
+        What is held at the last bounds a charge that is an estimate: what of it was reported is booked in full.
         `link`: the provider's name of the reply, remembered in the same step.
         """
 

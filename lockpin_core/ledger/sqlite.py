@@ -16,7 +16,7 @@ from lockpin_core.clock import Clock, NewId, monotonic_s
 from lockpin_core.errors import LedgerError, LedgerUnavailable
 from lockpin_core.keys import KeyRecord
 from lockpin_core.ledger import marks, questionbook, upstream
-from lockpin_core.ledger.attempts import is_short, replace_hold
+from lockpin_core.ledger.attempts import barred, is_short, replace_hold
 from lockpin_core.ledger.books import Books
 from lockpin_core.ledger.coalesce import Refused
 from lockpin_core.ledger.drive import Drive
@@ -30,6 +30,7 @@ from lockpin_core.ledger.place import Watch, open_ledger, refuse_damaged
 from lockpin_core.ledger.protocol import (
     Answer,
     CallNote,
+    Closed,
     Deferred,
     Fault,
     Held,
@@ -141,6 +142,12 @@ class SqliteLedger:
         """See Ledger."""
         answer: Future[Paused | None] = Future()
         self._writer.submit(Operation(partial(_paused, payers=payers), answer, kept=False, reads=True))
+        return answer
+
+    def barred(self, payers: Payers) -> Future[Closed | Paused | None]:
+        """See Ledger."""
+        answer: Future[Closed | Paused | None] = Future()
+        self._writer.submit(Operation(partial(barred, payers=payers), answer, kept=False, reads=True))
         return answer
 
     def shrink(self, call_id: str, most: Money, tokens: int) -> Future[bool]:

@@ -576,6 +576,20 @@ def test_a_prompt_that_is_more_than_the_request_has_the_conversation_in_it(call:
     assert (charge.usage[Unit.INPUT], charge.reason, charge.estimated) == (60, None, False)
 
 
+def test_an_estimate_knows_what_of_it_was_reported():
+    cut = settle(
+        CALL, started({Unit.INPUT: 100, Unit.CACHE_WRITE_1H: 10, Unit.OUTPUT: 1}, generated_bytes=300), CUT, TARIFF
+    )
+    lacking = settle(kept(200), reported({Unit.INPUT: 60, Unit.CACHE_READ: 50, Unit.OUTPUT: 7}), DONE, TARIFF)
+    unpriced = settle(CALL, reported({Unit.INPUT: 5, Unit.AUDIO_OUT: 9}), DONE, TARIFF)
+    nothing = settle(CALL, Reading(), CUT, TARIFF)
+
+    assert (cut.least, cut.least_tokens) == (Money(100 * 2_000 + 10 * 4_000 + 10_000), 111)
+    assert (lacking.least, lacking.least_tokens) == (Money(60 * 2_000 + 50 * 200 + 7 * 10_000), 117)
+    assert (unpriced.least, unpriced.least_tokens) == (Money(0), 14)
+    assert (nothing.least, nothing.least_tokens) == (Money(0), 0)
+
+
 def test_where_all_of_the_prompt_that_was_held_is_stated_nothing_is_added():
     charge = settle(kept(5), reported({Unit.INPUT: 1_000, Unit.OUTPUT: 7}), DONE, TARIFF)
 

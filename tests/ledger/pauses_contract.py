@@ -244,6 +244,19 @@ class PausesContract:
 
         assert isinstance(hold(desk, "c2", "0.1", FAST), Closed)
 
+    def test_a_call_is_barred_while_its_task_is_closed_or_pauses_and_nobody_elses_is(self, desk):
+        payers, other = call("x", "0").payers, call("x", "0", task="other").payers
+        assert desk.ledger.barred(payers).result(WAIT_S) is None
+
+        spend(desk, "c1", "1.1")
+        found = desk.ledger.barred(payers).result(WAIT_S)
+        assert (found.kind, found.scope, found.subject) == (BREAKER, TASK, "t")
+        assert desk.ledger.barred(other).result(WAIT_S) is None
+
+        desk.admin.task_close("t", who="ada")
+        assert desk.ledger.barred(payers).result(WAIT_S) == Closed(desk.clock.now, "t")
+        assert desk.ledger.barred(call("x", "0", user="bob").payers).result(WAIT_S) is None
+
     def test_a_charge_is_a_charge_once(self, desk):
         spend(desk, "c1", "0.6")
 
