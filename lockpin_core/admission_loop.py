@@ -52,6 +52,10 @@ class LoopCheck:
         """Note that a call has ended, or was not sent."""
         self._repeats.ended(call_id)
 
+    def goes_on(self, call_id: str, next_id: str) -> None:
+        """Note that a call which has failed is sent again as another one."""
+        self._repeats.goes_on(call_id, next_id)
+
     async def look(self, priced: Priced, call: Call) -> str | None:
         """Say how `X-Lockpin-Loop` names the loop that a call is part of, once it may go on; None: it is of none.
 

@@ -65,6 +65,13 @@ class Repeats:
         if same is not None:
             same.running.pop(call_id, None)
 
+    def goes_on(self, call_id: str, next_id: str) -> None:
+        """Note that a call which has failed is sent again as another one: it is the same request, and still runs."""
+        same = self._running.pop(call_id, None)
+        if same is not None and call_id in same.running:
+            same.running[next_id] = same.running.pop(call_id)
+            _remember(self._running, next_id, same)
+
     async def _of_tools(self, priced: Priced) -> Loop | None:
         wire, body, whose = priced.wire, priced.incoming.body, priced.incoming.payers.whose
         turns = max(self._repeats - 1, LEAST_TURNS)

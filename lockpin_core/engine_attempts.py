@@ -7,6 +7,7 @@ its own, or none.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from lockpin_core.admission import Incoming, Priced, Refused
@@ -41,6 +42,14 @@ class Skipped:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class There:
+    """A call to another model with its price."""
+
+    priced: Priced
+    call: Call
+
+
 class AttemptsEngine(Engine):
     """Admits and settles as an Engine does, and lets calls that failed be sent again."""
 
@@ -52,6 +61,13 @@ class AttemptsEngine(Engine):
         is_started = isinstance(cost, Charge) and (admitted.tariff.works_on or admitted.wire.held_as == "batch")
         return None if isinstance(cost, Later) or is_started else cost
 
+    async def may_go_on(self, admitted: Admitted) -> bool:
+        """Say whether a call that has waited with its hold may still go: its task may have been closed, or pause."""
+        try:
+            return await answer_of(self._ledger.barred(admitted.held.call.payers)) is None
+        except LedgerUnavailable:
+            return admitted.held.degraded  # no limit is known to stand against it, whatever the ledger says
+
     async def once_more(self, admitted: Admitted, cost: Charge, call_id: str, attempt: Attempt) -> Following:
         """Charge a failed attempt, and hold for the same call anew, at its full quote."""
         call = replace(admitted.held.call, id=call_id, attempt=attempt, waited_ms=0)
@@ -61,49 +77,63 @@ class AttemptsEngine(Engine):
         except LedgerUnavailable:
             return Following(None, None)
         except BaseException:
-            self._ledger.settle(failed, cost)  # the first resolution wins
-            self._ledger.cancel(call_id)
+            self.end(failed, cost)
+            self.cancel(call_id)
             raise
-        return Following(replace(admitted, held=answer) if isinstance(answer, Held) else None, ended)
+        if not isinstance(answer, Held):
+            self._loops.ended(failed)
+            return Following(None, ended)
+        self._loops.goes_on(failed, call_id)
+        return Following(replace(admitted, held=answer), ended)
 
-    async def instead(
-        self, admitted: Admitted, cost: Charge | Void, incoming: Incoming, attempt: Attempt
-    ) -> Admitted | Skipped:  # fmt: skip
-        """Hold for the request to another model, in the step that ends the failed attempt; where that does not fit
-        beside what the failed one costs, that one's hold stays as it is.
-        """
-        failed = admitted.held.call.id
-        try:
-            there = await self._priced_there(incoming, admitted.wire)
-            if isinstance(there, Skipped):
-                return there
-            before = admitted.held.call
-            asked = before.instead_of or f"{before.provider}/{before.asked_model}"
-            priced, call = there[0], replace(there[1], attempt=attempt, instead_of=asked)
-            _, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=True))
-        except LedgerUnavailable:
-            return Skipped("ledger_unavailable")
-        except BaseException:
-            self._end(failed, cost)
-            self._ledger.cancel(incoming.id)
-            raise
-        if isinstance(answer, Held):
-            found = await self._admit_or_cancel(Found(priced, call, answer), answer)
-            return replace(found, loop=admitted.loop)
-        return Skipped(_reason(answer))
-
-    async def _priced_there(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call] | Skipped:
+    async def there(self, incoming: Incoming, wire: Wire, attempt: Attempt) -> There | Skipped:
+        """Price the request to another model."""
         try:
             priced, call = await self._priced_call(incoming, wire)
         except (Refused, WireError) as fault:
             return Skipped(fault.code)
-        return Skipped("signed") if priced.parsed.attested else (priced, call)
+        except LedgerUnavailable:
+            return Skipped("ledger_unavailable")
+        return Skipped("signed") if priced.parsed.attested else There(priced, replace(call, attempt=attempt))
 
-    def _end(self, call_id: str, cost: Charge | Void) -> None:
+    async def instead(self, admitted: Admitted, cost: Charge | Void, there: There) -> Admitted | Skipped:
+        """Hold for the request to another model, in the step that ends the failed attempt; where that does not fit
+        beside what the failed one costs, that one's hold stays as it is.
+        """
+        before = admitted.held.call
+        failed, asked = before.id, before.instead_of or f"{before.provider}/{before.asked_model}"
+        call = replace(there.call, instead_of=asked)
+        try:
+            _, answer = await answer_of(self._ledger.replace(failed, cost, call, self._rules, keep=True))
+        except LedgerUnavailable:
+            return Skipped("ledger_unavailable")
+        except BaseException:
+            self.end(failed, cost)
+            self.cancel(call.id)
+            raise
+        if not isinstance(answer, Held):
+            return Skipped(_reason(answer))
+        self._loops.goes_on(failed, call.id)
+        found = await self._admit_or_cancel(Found(there.priced, call, answer), answer)
+        return replace(found, loop=admitted.loop)
+
+    def end(self, call_id: str, cost: Charge | Void) -> None:
+        """End a failed attempt that no other one follows; the first resolution wins."""
+        self._loops.ended(call_id)
         if isinstance(cost, Charge):
             self._ledger.settle(call_id, cost)
         else:
             self._ledger.void(call_id, cost)
+
+    def settle_as_held(self, admitted: Admitted, reason: str) -> Future[Resolved]:
+        """See Settler."""
+        self._loops.ended(admitted.held.call.id)
+        return super().settle_as_held(admitted, reason)
+
+    def cancel(self, call_id: str) -> None:
+        """See Settler."""
+        self._loops.ended(call_id)
+        super().cancel(call_id)
 
 
 def _reason(answer: Short | Closed | Paused) -> str:

@@ -79,10 +79,15 @@ class Attempts:
         if not has_failed(outcome, is_empty=again.EMPTY in flow.metadata or again.BROKEN in flow.metadata):
             return
         trip.task = asyncio.current_task()
+        failed = trip.admitted.held.call.id
         try:
-            await self._go_on(flow, trip, trip.tries, trip.admitted, outcome)
-        except asyncio.CancelledError:
-            if not trip.is_over or trip.task is None:
+            if not await self._go_on(flow, trip, trip.tries, trip.admitted, outcome):
+                trip.call_id = failed
+        except BaseException as error:
+            cost = trip.terms.engine.failed_at(trip.admitted, Reading(), outcome)
+            if cost is not None:
+                trip.terms.engine.end(failed, cost)  # whatever was to follow
+            if not isinstance(error, asyncio.CancelledError) or not trip.is_over or trip.task is None:
                 raise
             trip.task.uncancel()  # nobody waits for a reply
         finally:
@@ -103,10 +108,15 @@ class Attempts:
 
     async def _go_on(
         self, flow: http.HTTPFlow, trip: Trip, tries: Tries, admitted: Admitted, outcome: Outcome
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """Send the call again, if there is another attempt; False: the failed reply stands.
+
+        What the failed one costs is bounded by its hold, which may shrink at any moment that something is waited for:
+        it is asked anew after each.
+        """
         cost = trip.terms.engine.failed_at(admitted, Reading(), outcome)
         if cost is None or self._stopping.is_set():
-            return
+            return False
         told = {} if flow.response is None else lower_headers(flow.response.headers)
         retry = trip.terms.config.near_cap.retry
         pause = pause_ms(tries.made, outcome, told, retry, self._clock(), self._dice)
@@ -114,43 +124,56 @@ class Attempts:
             tries.made += 1
             return self._send(flow, trip)
         while tries.others and not self._stopping.is_set():
-            if await self._instead(tries.others.popleft(), flow, trip, tries, admitted, cost):
+            if isinstance(cost, Charge):
+                trip.call_id = self._new_id()  # a client that leaves must not have it taken off
+            if await trip.key_fault() is not None:
+                return False
+            if await self._instead(tries.others.popleft(), flow, trip, tries, outcome):
                 return self._send(flow, trip)
-        return None
+        return False
 
     async def _once_more(
         self, flow: http.HTTPFlow, trip: Trip, tries: Tries, admitted: Admitted, cost: Charge | Void, pause: int
     ) -> bool:  # fmt: skip
         """Wait, with a hold, for the time of the next attempt. False: there is none, and the failed reply stands."""
-        following = Following(admitted, None)
+        failed, following = admitted.held.call.id, Following(admitted, None)
         if isinstance(cost, Charge):
             trip.call_id, trip.settled = self._new_id(), True
-            attempt = tries.next_attempt(admitted.held.call.id)
-            following = await trip.terms.engine.once_more(admitted, cost, trip.call_id, attempt)
-        if following.admitted is not None and await self._rest(flow, pause):
-            trip.begin_again(following.admitted)
+            following = await trip.terms.engine.once_more(admitted, cost, trip.call_id, tries.next_attempt(failed))
+        if following.admitted is not None and await self._rest(flow, trip, following.admitted, pause):
+            # A hold that passes on may have shrunk in the wait.
+            trip.begin_again(trip.admitted if following.ended is None and trip.admitted else following.admitted)
             return True
-        if following.admitted is not None and following.admitted is not admitted:
+        if following.ended is not None and following.admitted is not None:
             trip.terms.engine.cancel(trip.call_id)
-        trip.call_id, trip.settled = admitted.held.call.id, following.ended is not None
+        trip.call_id, trip.settled = failed, following.ended is not None
         self._tell(flow, admitted, following.ended)
         return False
 
     async def _instead(
-        self, name: str, flow: http.HTTPFlow, trip: Trip, tries: Tries, admitted: Admitted, cost: Charge | Void
+        self, name: str, flow: http.HTTPFlow, trip: Trip, tries: Tries, outcome: Outcome
     ) -> bool:  # fmt: skip
         """Hold for the request to another model, and turn the flow into it. False: it was left out."""
-        there = await self._fallbacks.find(name, trip, admitted)
+        assert trip.admitted is not None, "it has failed under a hold"
+        engine, failed, before = trip.terms.engine, trip.admitted.held.call.id, trip.call_id
+        there = await self._fallbacks.find(name, trip, trip.admitted)
         if isinstance(there, Skipped):
             return self._skip(flow, trip, name, there)
         # The id comes first, and goes last: while it is another one, any fault has the failed attempt charged.
-        failed, trip.call_id = admitted.held.call.id, there.incoming.id
+        trip.call_id = there.incoming.id
         was_sent = flow.metadata.pop(guard.SENT, None)
-        found = await trip.terms.engine.instead(admitted, cost, there.incoming, tries.next_attempt(failed))
+        found: Admitted | Skipped
+        priced = await engine.there(there.incoming, trip.admitted.wire, tries.next_attempt(failed))
+        if isinstance(priced, Skipped):
+            found = priced
+        else:
+            cost = engine.failed_at(trip.admitted, Reading(), outcome)
+            assert cost is not None, "it has ended at its provider"
+            found = await engine.instead(trip.admitted, cost, priced)
         if isinstance(found, Skipped):
             if was_sent:
                 flow.metadata[guard.SENT] = True
-            trip.call_id = failed
+            trip.call_id = before
             return self._skip(flow, trip, name, found)
         trip.begin_again(found)
         turn_to(flow, trip, there, found)
@@ -163,13 +186,17 @@ class Attempts:
             flow.response.headers.add(SKIPPED, trip.skipped[-1])
         return False
 
-    async def _rest(self, flow: http.HTTPFlow, pause: int) -> bool:
-        """Wait so many milliseconds, in which nothing of the call is sent; False: the proxy is stopping."""
+    async def _rest(self, flow: http.HTTPFlow, trip: Trip, admitted: Admitted, pause: int) -> bool:
+        """Wait so many milliseconds, in which nothing of the call is sent. False: it must not be sent any more, as the
+        proxy is stopping, its key is over, its task is closed, or its calls pause.
+        """
         was_sent = flow.metadata.pop(guard.SENT, None)
         try:
             await asyncio.wait_for(self._stopping.wait(), pause / 1000)
         except TimeoutError:
-            return True
+            is_good = await trip.key_fault() is None and await trip.terms.engine.may_go_on(admitted)
+            if is_good and not self._stopping.is_set():
+                return True
         if was_sent:
             flow.metadata[guard.SENT] = True
         return False
@@ -179,7 +206,7 @@ class Attempts:
         if ended is not None and flow.response is not None:
             put(flow.response.headers, settled_headers(admitted.held, ended))
 
-    def _send(self, flow: http.HTTPFlow, trip: Trip) -> None:
+    def _send(self, flow: http.HTTPFlow, trip: Trip) -> bool:
         """Let the next attempt out; the last lines, and nothing else, do."""
         assert trip.admitted is not None and trip.tries is not None
         trip.tries.number += 1
@@ -193,3 +220,4 @@ class Attempts:
         flow.metadata.pop(guard.BLAME, None)
         flow.metadata[again.AGAIN] = True
         guard.permit(flow)
+        return True

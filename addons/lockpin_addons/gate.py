@@ -49,7 +49,6 @@ from lockpin_core.settler import Admitted
 
 MAX_HEADERS_BYTES = 64 * 1024
 STRANGERS_BYTES = 64 * 1024  # of the body of a request of which nobody knows who sends it
-KNOWN_S = 0.1  # a call that took longer from its head to its hold is asked again who sends it
 DECODE_ON_LOOP_BYTES = 1024  # of packed body: a kilobyte may unpack to a megabyte, which takes a millisecond
 UNREAD = "the body could not be read: "
 _UNAUTHORIZED, _CHALLENGE = 401, {"WWW-Authenticate": 'Bearer realm="lockpin"'}
@@ -258,7 +257,7 @@ class Gate:
                 return self._refuse(flow, trip, bound, code, UNREAD + str(error))
             trip.incoming = self._incoming(flow, trip, bound, body, payers, headers)
             decision = await trip.terms.engine.admit(trip.incoming)
-        fault = None if isinstance(decision, Answered) else await self._key_fault(trip)
+        fault = None if isinstance(decision, Answered) else await trip.key_fault()
         if trip.is_over:
             return trip.terms.engine.cancel(trip.call_id)  # the hold came too late; what stands on the flow stays
         if fault is not None:
@@ -305,19 +304,6 @@ class Gate:
         trip.caller, trip.bound, trip.real_key = found.caller, found.bound, found.real
         trip.ask_again, trip.asked_at_s = found.again, time.monotonic()
         return found.bound
-
-    async def _key_fault(self, trip: Trip) -> identity.IdentityError | None:
-        """Say why a key is good no more that was when its call came: it may have waited long, for its body or for room.
-
-        Asked with the hold taken, when nothing else is waited for. None: it is good, or was asked about just now.
-        """
-        if trip.ask_again is None or time.monotonic() - trip.asked_at_s < KNOWN_S:
-            return None
-        try:
-            trip.caller = await trip.ask_again()
-        except identity.IdentityError as error:
-            return error
-        return None
 
     def _payers(self, flow: http.HTTPFlow, trip: Trip, bound: Bound, headers: Mapping[str, str]) -> Payers:
         user, task = None, trip.terms.config.task

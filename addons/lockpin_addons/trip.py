@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from mitmproxy import http
 from lockpin_addons import guard
 from lockpin_addons.callers import Caller
 from lockpin_addons.decode import ReplyDecoder
+from lockpin_addons.identity import IdentityError
 from lockpin_addons.overheard import Overheard
 from lockpin_addons.route import Bound
 from lockpin_addons.terms import Terms
@@ -22,6 +24,7 @@ from lockpin_core.settler import Admitted, Polled
 from lockpin_core.wire.protocol import Scanner, UsageFilter
 
 TRUE_UP_TRIES = 8
+KNOWN_S = 0.1  # a call that took longer from its head to its hold, or to its next attempt, is asked again who sends it
 
 
 class Kind(enum.Enum):
@@ -105,6 +108,22 @@ class Trip:
         self.scanner = self.reading = self.decoder = self.usage_filter = None
         self.first_byte = self.scan_failed = self.settled = False
         self.true_up_tries, self.scanned_bytes = TRUE_UP_TRIES, 0
+
+    async def key_fault(self) -> IdentityError | None:
+        """Say why a key is good no more that was when its call came: it may have waited long, for its body, for room or
+        for the time of its next attempt.
+
+        Asked with the hold taken, when nothing else is waited for. None: it is good, or was asked about just now.
+        """
+        if self.ask_again is None or time.monotonic() - self.asked_at_s < KNOWN_S:
+            return None
+        asked_at_s = time.monotonic()
+        try:
+            self.caller = await self.ask_again()
+        except IdentityError as error:
+            return error
+        self.asked_at_s = asked_at_s
+        return None
 
     @property
     def client_id(self) -> str:

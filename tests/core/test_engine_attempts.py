@@ -8,7 +8,9 @@ from concurrent.futures import Future
 import pytest
 from desks import NOW, Desk, body, config
 
+from lockpin_core.admission import Incoming
 from lockpin_core.call import Attempt, Charge, Ending, Outcome, Reading, Void
+from lockpin_core.config_near_cap import Loop, NearCap
 from lockpin_core.engine_attempts import AttemptsEngine, Following, Skipped
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.pauses import Paused
@@ -42,8 +44,13 @@ class Attempts(Desk):
     def instead(self, admitted: Admitted, model: str, outcome: Outcome = FAILED, **more: object) -> Admitted | Skipped:
         cost = self.cost(admitted, outcome)
         assert cost is not None
-        incoming = dataclasses.replace(self.incoming(body(model), **more), id="there")
-        return asyncio.run(self.engine.instead(admitted, cost, incoming, SECOND))
+        name = str(more.pop("id", "there"))
+        incoming = dataclasses.replace(self.incoming(body(model), **more), id=name)
+        return asyncio.run(self._instead(admitted, cost, incoming))
+
+    async def _instead(self, admitted: Admitted, cost: Charge | Void, incoming: Incoming) -> Admitted | Skipped:
+        there = await self.engine.there(incoming, admitted.wire, SECOND)
+        return there if isinstance(there, Skipped) else await self.engine.instead(admitted, cost, there)
 
 
 def charged(desk: Desk) -> list[int]:
@@ -202,7 +209,7 @@ def test_a_model_without_a_price_or_a_bound_is_left_out(model, why):
     asked = body(model) if model == "nobody" else body(model, web_search_options={})
     incoming = dataclasses.replace(desk.incoming(asked), id="there")
 
-    assert asyncio.run(desk.engine.instead(found, desk.cost(found), incoming, SECOND)) == Skipped(why)
+    assert asyncio.run(desk.engine.there(incoming, found.wire, SECOND)) == Skipped(why)
     assert desk.kinds() == ["hold"]
 
 
@@ -211,7 +218,7 @@ def test_a_request_that_is_none_to_it_is_left_out():
     found = desk.admitted(body("ink", 10))
     incoming = dataclasses.replace(desk.incoming(b"{"), id="there")
 
-    assert asyncio.run(desk.engine.instead(found, desk.cost(found), incoming, SECOND)) == Skipped("bad_request")
+    assert asyncio.run(desk.engine.there(incoming, found.wire, SECOND)) == Skipped("bad_request")
 
 
 def test_a_closed_task_lets_nothing_out():
@@ -220,3 +227,51 @@ def test_a_closed_task_lets_nothing_out():
     desk.ledger.task_close("t", who="test")
 
     assert desk.instead(found, "pen") == Skipped("task_closed")
+
+
+def turns(desk, way: str) -> list[str | None]:
+    """Send the same request six times, each failing at first at a cost; give how the header names a loop."""
+    told = []
+    for number in range(6):
+        found = desk.admitted(body("ink", 100))
+        told.append(found.loop)
+        if way == "once_more":
+            following = desk.once_more(found, f"again-{number}")
+            desk.settle(following.admitted, 1)
+        elif way == "instead":
+            desk.settle(desk.instead(found, "pen", id=f"there-{number}"), 1)
+        elif way == "cancelled":
+            desk.once_more(found, f"again-{number}")
+            desk.engine.cancel(f"again-{number}")
+        else:
+            desk.engine.settle_as_held(found, "no_usage")
+    return told
+
+
+WAYS = ["once_more", "instead", "cancelled", "as held"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loop_of_calls_whose_first_attempts_fail_at_a_cost_is_seen(way):
+    desk = Attempts(near_cap=NearCap(loop=Loop(4, "warn")))
+
+    assert turns(desk, way) == [None, None, None, *(f"same_request; repeats={n}" for n in (4, 5, 6))]
+
+
+@pytest.mark.parametrize("way", ["once_more", "instead"])
+def test_while_its_next_attempt_runs_the_same_request_is_beside_it_and_of_no_loop(way):
+    desk = Attempts(near_cap=NearCap(loop=Loop(2, "warn")))
+    first = desk.admitted(body("ink", 100))
+    after = desk.once_more(first).admitted if way == "once_more" else desk.instead(first, "pen")
+
+    assert desk.admitted(body("ink", 100)).loop is None
+    desk.settle(after, 1)
+
+
+def test_one_that_found_no_room_for_another_attempt_has_ended():
+    most = Attempts("1").admitted(body("ink", 380)).held.call.quote.most
+    desk = Attempts(most.exact(), near_cap=NearCap(loop=Loop(2, "warn")))
+    assert desk.once_more(desk.admitted(body("ink", 380))).admitted is None
+
+    desk.ledger.task_new("t", limit=Money.parse("9"), window="lifetime", who="test")
+    assert desk.admitted(body("ink", 380)).loop == "same_request; repeats=2"
