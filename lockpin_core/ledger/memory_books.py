@@ -31,7 +31,7 @@ from lockpin_core.ledger.definitions import COMMAND, CONFIG
 from lockpin_core.ledger.memory_pauses import MemoryPauses
 from lockpin_core.ledger.memory_questions import MemoryQuestions
 from lockpin_core.ledger.memory_state import LIFETIME_TERMS, Account, Booked, Definition, Open, Row, belongs
-from lockpin_core.ledger.memory_waiting import MemoryRoom, Turn, done
+from lockpin_core.ledger.memory_waiting import MemoryRoom, Turn, done, failed
 from lockpin_core.ledger.protocol import (
     Answer,
     Closed,
@@ -245,9 +245,7 @@ class MemoryBooks:
             crossed = self._alerts.spent(standings, call_id) if is_late else ()
             return done(replace(first, first=False, standings=standings, task_spent=spent, crossed=crossed))
         if call_id not in self._open:
-            failed: Future[Resolved] = Future()
-            failed.set_exception(LedgerError(f"call {call_id} has no hold in this ledger"))
-            return failed
+            return failed(LedgerError(f"call {call_id} has no hold in this ledger"))
         held = self._open.pop(call_id)
         charge = charge and charge.within(held.call.quote.most, held.call.quote.tokens)
         resolved = self._close(held, charge)

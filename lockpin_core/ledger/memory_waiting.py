@@ -142,3 +142,10 @@ def done[T](answer: T) -> Future[T]:
     future: Future[T] = Future()
     future.set_result(answer)
     return future
+
+
+def failed[T](error: Exception) -> Future[T]:
+    """Give an error that is there already."""
+    future: Future[T] = Future()
+    future.set_exception(error)
+    return future
