@@ -14,7 +14,7 @@ from mitmproxy.proxy.mode_specs import UpstreamMode
 
 from lockpin_addons.identity import IdentityError
 from lockpin_addons.route import Bound, name_destination, query_of, redirect
-from lockpin_addons.trip import Home, Trip
+from lockpin_addons.trip import Home, Trip, put_credentials
 from lockpin_core.admission import Incoming
 from lockpin_core.admission_elsewhere import other_model, other_provider
 from lockpin_core.clock import NewId
@@ -128,3 +128,4 @@ def _move(flow: http.HTTPFlow, trip: Trip, there: Elsewhere) -> None:
     redirect(request, there.bound, trip.terms.config.upstreams.get(there.bound.host))
     if isinstance(flow.client_conn.proxy_mode, UpstreamMode):
         name_destination(request, there.bound)
+    put_credentials(request, trip)

@@ -36,7 +36,7 @@ from lockpin_addons.route import (
 )
 from lockpin_addons.serve import Health
 from lockpin_addons.terms import InForce
-from lockpin_addons.trip import Kind, Trip
+from lockpin_addons.trip import Kind, Trip, put_credentials
 from lockpin_core.admission import Incoming
 from lockpin_core.call import Payers, Reply
 from lockpin_core.clock import NewId
@@ -279,10 +279,12 @@ class Gate:
 
     def _address(self, flow: http.HTTPFlow, trip: Trip, bound: Bound) -> None:
         """Point a request at where it goes, and take out what is for us alone."""
+        trip.next_credentials = flow.request.headers.get("proxy-authorization") if _is_for_next(flow) else None
         redirect(flow.request, bound, trip.terms.config.upstreams.get(bound.host))
         if isinstance(flow.client_conn.proxy_mode, UpstreamMode):
             name_destination(flow.request, bound)
-        _strip(flow)
+        identity.strip_own(flow.request.headers)
+        put_credentials(flow.request, trip)
 
     async def _read(self, flow: http.HTTPFlow, headers: Mapping[str, str], config: Config) -> bytes:
         raw = flow.request.raw_content or b""

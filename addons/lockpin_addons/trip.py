@@ -75,6 +75,7 @@ class Trip:
     ask_again: Callable[[], Awaitable[Caller]] | None = field(default=None, repr=False)  # who calls
     asked_at_s: float = 0.0  # when that was known
     real_key: str | None = field(default=None, repr=False)  # of the provider's own, put in the place of ours
+    next_credentials: str | None = field(default=None, repr=False)  # mitmproxy's own, for the proxy behind this one
     denial: object = None  # the refusal that stands on the flow until the gate's last line
     kind: Kind = Kind.PENDING
     asked: bool = False  # the engine is deciding, or has
@@ -154,3 +155,11 @@ class Trip:
         """Say whether a proxy that stops waits for it: it may cost money, and has not ended."""
         is_free = self.kind is Kind.PASSED and not self.headers
         return self.asked and self.kind is not Kind.OWN and not is_free
+
+
+def put_credentials(request: http.Request, trip: Trip) -> None:
+    """Put the credentials for the proxy behind this one on a request that goes to it as a plain one; the CONNECT of
+    any other has them.
+    """
+    if trip.next_credentials is not None and request.scheme == "http":
+        request.headers["proxy-authorization"] = trip.next_credentials
