@@ -163,6 +163,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def allow_once(self, data, wish, slack, short_by, again):
         """Put a question, answer it, and ask for a hold by the answer; and once more, when it is used or was of no use."""
         wish = self.wish_that_is_short(data, wish)
+        self.stands_as_the_model_says()  # a limit that was just made may let some go that wait
         asked, question = self.put_question(data, wish, max(wish.most[0] + slack, 0), short_by)
         self.hold_by(data, wish, asked, question, short_by)
         theirs = [call for call in self.model.open() if self.model.calls[call].task == wish.task]
@@ -173,6 +174,9 @@ class LedgerMachine(RuleBasedStateMachine):
             self.stands_as_the_model_says()
             asked = replace(asked, call=f"{asked.call}-again")
             self.hold_by(data, wish, asked, question, short_by)
+        for seconds in data.draw(st.lists(JUMPS, max_size=2), "later"):  # spend may leave before what is allowed
+            self.stands_as_the_model_says()
+            self.let_pass(seconds)
 
     def wish_that_is_short(self, data, wish):
         """Let a call be one that its task alone is short for."""
@@ -367,6 +371,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=JUMPS)
     def later(self, seconds):
+        self.let_pass(seconds)
+
+    def let_pass(self, seconds):
         """Let time pass, from one instant to the next at which something is due: at each it is seen what happens."""
         end = self.model.now + seconds * SECOND
         while self.model.now < end:
