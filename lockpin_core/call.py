@@ -377,7 +377,7 @@ class Charge:
     """What a call did cost. `reason` is None where the provider reported usage; else it names the estimate's rule.
 
     `shares` add up to it where several prompts, or several models, are in it. Of an estimate `least` is what the
-    provider has reported: the rest is what was held for the call, and is never more than that.
+    provider has reported: where that is within what is held for the call, so is all of it.
     """
 
     amount: Money
@@ -394,16 +394,18 @@ class Charge:
     least_tokens: int = field(default=0, compare=False)
 
     def within(self, usd: Money, tokens: int) -> Charge:
-        """Give it as it is booked where so much is held at the last: only what was reported may be more than that.
+        """Give it as it is booked where so much is held at the last: no estimate is more than that.
 
-        With a hold of no tokens nobody knows their number, and what is estimated of it stands.
+        Where what was reported is more already, the bound was wrong, and all of it stands. With a hold of no tokens
+        nobody knows their number, and what is estimated of it stands.
         """
-        most, most_tokens = max(usd, self.least), max(tokens, self.least_tokens) if tokens else self.tokens
-        if not self.estimated or (self.amount <= most and self.tokens <= most_tokens):
+        is_wrong = self.least > usd or 0 < tokens < self.least_tokens
+        most_tokens = tokens or self.tokens
+        if not self.estimated or is_wrong or (self.amount <= usd and self.tokens <= most_tokens):
             return self
         tokens = min(self.tokens, most_tokens)
         usage = self.usage if total_tokens(self.usage) <= tokens else {}
-        return replace(self, amount=min(self.amount, most), tokens=tokens, usage=usage, shares=())
+        return replace(self, amount=min(self.amount, usd), tokens=tokens, usage=usage, shares=())
 
 
 @dataclass(frozen=True, slots=True)

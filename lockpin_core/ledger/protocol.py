@@ -252,7 +252,7 @@ class Ledger(Protocol):
     def settle(self, call_id: str, charge: Charge, link: Link | None = None) -> Future[Resolved]:
         """Replace the hold by a charge. First resolution wins; retried by itself until a write works.
 
-        What is held at the last bounds a charge that is an estimate: what of it was reported is booked in full.
+        What is held at the last bounds a charge that is an estimate, unless more than that was reported of it.
         `link`: the provider's name of the reply, remembered in the same step.
         """
 

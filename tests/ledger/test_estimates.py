@@ -1,4 +1,4 @@
-"""A charge that is an estimate is never more than what is held at the last; what was reported is booked in full."""
+"""A charge that is an estimate is never more than what is held at the last; where more was reported, all is booked."""
 
 from dataclasses import replace
 
@@ -59,10 +59,16 @@ def test_what_was_reported_is_booked_in_full(desk):
     assert (resolved.charge.amount, resolved.charge.tokens, resolved.over_hold) == (money("0.9"), 90, True)
 
 
-def test_what_was_reported_of_an_estimate_is_booked_in_full(desk):
-    told = estimate("0.9", least=money("0.4"), least_tokens=40)
+@pytest.mark.parametrize("least", [{"least": money("0.4")}, {"least": money("0.1"), "least_tokens": 40}])
+def test_where_more_was_reported_than_is_held_the_bound_was_wrong_and_all_is_booked(desk, least):
+    resolved = desk.ledger.settle("c1", estimate("0.9", **least)).result(WAIT_S)
+    assert (resolved.charge.amount, resolved.charge.tokens, resolved.over_hold) == (money("0.9"), 100, True)
+
+
+def test_an_estimate_with_a_part_that_was_reported_is_charged_as_what_is_held(desk):
+    told = estimate("0.9", least=money("0.2"), least_tokens=20)
     resolved = desk.ledger.settle("c1", told).result(WAIT_S)
-    assert (resolved.charge.amount, resolved.charge.tokens, resolved.over_hold) == (money("0.4"), 40, True)
+    assert (resolved.charge.amount, resolved.charge.tokens, resolved.over_hold) == (money("0.3"), 30, False)
 
 
 def test_a_hold_of_tokens_that_nobody_knows_bounds_none():

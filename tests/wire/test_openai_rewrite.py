@@ -28,4 +28,6 @@ ASKS = b'{"include_usage":true}'
     ],
 )
 def test_limit_and_usage_are_set_beside_what_the_client_wrote(change: Rewrite, raw: bytes, wanted: bytes):
-    assert rewritten(Splice.of(raw), change, "most") == wanted
+    limits = {} if change.max_output is None else {"most": b"%d" % change.max_output}
+
+    assert rewritten(Splice.of(raw), change, limits) == wanted
