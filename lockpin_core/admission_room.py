@@ -293,8 +293,9 @@ class Seeker:
             search.refused_by_person = True
             return None
         allowed = said.id if said.answer == "once" else None
-        answer = await self._ask(search.call, None if allowed else search.lower, allowed=allowed, out_of_turn=True)
-        return Found(search.priced, search.call, answer)
+        lower = search.lower
+        answer = await self._ask(lower.call, None if allowed else lower, allowed=allowed, out_of_turn=True)
+        return Found(lower.priced_of(answer), lower.call, answer)
 
     async def _again(self, search: _Search) -> Found:
         lower = search.lower

@@ -446,6 +446,26 @@ def test_nobody_is_asked_where_nobody_watches():
     assert "question_asked" not in [row.code for row in desk.ledger.rows if hasattr(row, "code")]
 
 
+def test_a_raise_by_less_than_was_asked_for_lets_go_just_the_version_that_is_held():
+    """A round reads the window's 20 cents and pays a cent for its search; $0.60 are room for two of them."""
+    desk = Desk(config("0.1"))
+    desk.ledger.watchers = 1
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    incoming = desk.incoming(messages("scout", 1000, tools=[tool]), provider="anthropic")
+
+    async def play() -> Admitted | Answered:
+        waiting = asyncio.create_task(desk.engine.admit(incoming))
+        while not desk.ledger.questions():
+            await asyncio.sleep(0)
+        desk.ledger.answer(desk.ledger.questions()[0].id, "raise", by=Money.parse("0.5"), who="ann")
+        return await waiting
+
+    admitted = asyncio.run(play())
+
+    assert admitted.held.call.quote.ceiling.refills == 2
+    assert sent(admitted) == messages("scout", 1000, tools=[tool | {"max_uses": 2}])
+
+
 def test_asking_again_after_a_task_is_over_leaves_nothing_held():
     desk = Desk(config("1"))
     for _ in range(3):
