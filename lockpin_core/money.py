@@ -42,6 +42,11 @@ class Money:
         """Round a total in picodollars up to the next nanodollar: the one rounding of a quote or a charge."""
         return cls(-(-pico // PICO_PER_NANO))
 
+    @property
+    def pico(self) -> int:
+        """Give the picodollars."""
+        return self.nano * PICO_PER_NANO
+
     def __add__(self, other: Money) -> Money:
         return Money(self.nano + other.nano)
 

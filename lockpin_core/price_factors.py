@@ -35,6 +35,11 @@ def scaled(pico: int, factor: Factor) -> int:
     return -(-pico * factor[0] // factor[1])
 
 
+def unscaled(pico: int, factor: Factor) -> int:
+    """Give the largest amount that is, scaled, at most this one."""
+    return pico * factor[1] // factor[0]
+
+
 def in_force(prices: tuple[DatedPrice, ...], at: datetime | None) -> DatedPrice:
     """Give the prices in force at an instant (None: before all dates); before the first date, the first."""
     begun = [price for price in prices if price.start is None or (at is not None and price.start <= at)]

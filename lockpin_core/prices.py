@@ -7,7 +7,6 @@ no dearer tier or speed that is known, one that is asked for has no price, and i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,7 @@ from lockpin_core.call import Ceiling, Terms
 from lockpin_core.errors import UnpricedError
 from lockpin_core.money import Money, rate_exact
 from lockpin_core.price_entry import ONE, STANDARD, Band, DatedPrice, Factor, Rates, Tier
-from lockpin_core.price_factors import largest, scaled, times
+from lockpin_core.price_factors import largest, scaled, times, unscaled
 from lockpin_core.price_table import Model, PriceTable
 from lockpin_core.usage import FEE_UNITS, PIECE_UNITS, Unit, Usage, nonzero, prompt_tokens
 
@@ -69,12 +68,10 @@ def quote(
     if batched:
         tiers = [_batch_tier(model, price) for price in dated]
     else:
-        tiers = [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
-    speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
-    factor = times(speed, largest([_geo_asked(model, terms.geo, regions), _geo(model, host_geo)]))
+        tiers = _tiers_of(model, dated, terms)
+    factor = _factor_asked(model, terms, regions, host_geo)
     most = max(_tier_most(model, tier, ceiling, factor) for tier in tiers)
-    fees = {unit: count for unit, count in ceiling.fees.items() if unit in FEE_UNITS}
-    return Money.from_pico(most + _fees(model, fees))
+    return Money.from_pico(most + _fees_asked(model, ceiling))
 
 
 def price(
@@ -122,17 +119,22 @@ def max_output_fitting(
     until: datetime | None = None,
     regions: Iterable[str] = (),
 ) -> int:
-    """Find the largest output of all choices, up to the ceiling's, whose quote is within `remaining`; 0: none."""
+    """Find the largest output of all choices, up to the ceiling's, whose quote is within `remaining`; 0: none.
 
-    def fits(output: int) -> bool:
-        most = replace(ceiling, output=output)
-        return quote(model, most, terms, at, host_geo=host_geo, until=until, regions=regions) <= remaining
-
-    low, high = 0, ceiling.output  # low fits, or is 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+    A quote is the largest of straight lines in the output: each is solved for it. Raises as `quote` does.
+    """
+    most = ceiling.output
+    if not most:
+        return 0
+    factor, left = _factor_asked(model, terms, regions, host_geo), remaining.pico - _fees_asked(model, ceiling)
+    for tier in _tiers_of(model, model.prices_between(at, until or at + _LONGEST_CALL), terms):
+        within = unscaled(left, times(tier.factor, factor))
+        for fixed, each in _lines(model, tier, ceiling):
+            if within < fixed:
+                most = 0
+            elif each:
+                most = min(most, (within - fixed) // each)
+    return most
 
 
 def rates_text(
@@ -146,21 +148,34 @@ def rates_text(
     return rates | {unit.value: f"{Decimal(pico).scaleb(-12).normalize():f}" for unit, pico in model.fees.items()}
 
 
+def _tiers_of(model: Model, dated: Iterable[DatedPrice], terms: Terms) -> list[Tier]:
+    return [tier for price in dated for tier in _tiers_asked(model, price, terms.tier)]
+
+
+def _factor_asked(model: Model, terms: Terms, regions: Iterable[str], host_geo: str | None) -> Factor:
+    speed = largest([_speed(model, terms.speed)])  # a provider may fall back to the standard one, as with tiers
+    return times(speed, largest([_geo_asked(model, terms.geo, regions), _geo(model, host_geo)]))
+
+
 def _tier_most(model: Model, tier: Tier, ceiling: Ceiling, factor: Factor) -> int:
-    reach = [band for band in tier.bands if band.start <= ceiling.prompt]
-    last = [band.start - 1 for band in reach[1:]] + [ceiling.prompt]  # the most prompt tokens of each band
-    most = max(_band_most(model, band, prompt, ceiling) for band, prompt in zip(reach, last, strict=True))
+    most = max(fixed + ceiling.output * each for fixed, each in _lines(model, tier, ceiling))
     return scaled(most, times(tier.factor, factor))
 
 
-def _band_most(model: Model, band: Band, prompt: int, ceiling: Ceiling) -> int:
+def _lines(model: Model, tier: Tier, ceiling: Ceiling) -> list[tuple[int, int]]:
+    """Give, for each band within reach, the most that all but the output costs, and the most of a token of output."""
+    reach = [band for band in tier.bands if band.start <= ceiling.prompt]
+    last = [band.start - 1 for band in reach[1:]] + [ceiling.prompt]  # the most prompt tokens of each band
     units = ceiling.prompt_units | {Unit.CACHE_READ}
     units |= {Unit.CACHE_AUDIO} if Unit.AUDIO_IN in units else set()
+    return [_line(model, band, prompt, units, ceiling) for band, prompt in zip(reach, last, strict=True)]
+
+
+def _line(model: Model, band: Band, prompt: int, units: Iterable[Unit], ceiling: Ceiling) -> tuple[int, int]:
     inward = prompt and _dearest(model, band.rates, units)
     outward = ceiling.output and _dearest(model, band.rates, ceiling.output_units)
-    pieces = {unit: count for unit, count in nonzero(ceiling.fees).items() if unit in PIECE_UNITS}
-    made = sum(count * _rate(model, band.rates, unit) for unit, count in pieces.items())
-    return prompt * inward + ceiling.output * outward + made
+    pieces = [(unit, count) for unit, count in ceiling.fees.items() if count and unit in PIECE_UNITS]
+    return prompt * inward + sum(count * _rate(model, band.rates, unit) for unit, count in pieces), outward
 
 
 def _dearest(model: Model, rates: Rates, units: Iterable[Unit]) -> int:
@@ -184,6 +199,10 @@ def _way_out(model: Model, unit: Unit) -> str:
 
 
 _PER = dict.fromkeys(PIECE_UNITS, "per_million")
+
+
+def _fees_asked(model: Model, ceiling: Ceiling) -> int:
+    return _fees(model, {unit: count for unit, count in ceiling.fees.items() if unit in FEE_UNITS})
 
 
 def _fees(model: Model, fees: Mapping[Unit, int]) -> int:

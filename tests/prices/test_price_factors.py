@@ -1,10 +1,12 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockpin_core.call import Terms
 from lockpin_core.price_entry import read_entry
-from lockpin_core.price_factors import in_force, largest, scaled, times, with_shipped
+from lockpin_core.price_factors import in_force, largest, scaled, times, unscaled, with_shipped
 from lockpin_core.prices import PriceTable, price, shipped_dir
 from lockpin_core.usage import Unit
 
@@ -167,3 +169,10 @@ def test_a_name_without_a_place_is_a_regions_on_bedrock():
 
     assert short.id == dated.id
     assert prices_of("bedrock", "claude-haiku-4-5-20251001-v1:0") == (6_100_000_000_000, 6_710_000_000_000)
+
+
+@given(st.integers(-(10**9), 10**15), st.tuples(st.integers(1, 2 * 10**6), st.integers(1, 10**6)))
+def test_an_amount_is_unscaled_to_the_largest_that_is_within_it(pico, factor):
+    largest = unscaled(pico, factor)
+
+    assert scaled(largest, factor) <= pico < scaled(largest + 1, factor)

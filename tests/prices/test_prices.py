@@ -368,14 +368,16 @@ def test_no_usage_within_the_ceiling_costs_more_than_the_quote(call):
     assert charged <= held
 
 
-@settings(max_examples=100, deadline=None)
-@given(calls(), st.integers(0, 10**12))
-def test_the_output_that_fits_is_the_largest(call, nano):
+@settings(max_examples=300, deadline=None)
+@given(calls(), st.integers(0, 10**12) | st.fractions(0, 1), st.sampled_from([0, 1]))
+def test_the_output_that_fits_is_the_largest(call, left, short):
     model, limits, _, asked, _, host, at, _ = call
 
     def cost(output):
         return quote(model, replace(limits, output=output), asked, at, host_geo=host)
 
+    # A fraction: as much as that part of the output costs, or a nanodollar less.
+    nano = left if isinstance(left, int) else cost(int(limits.output * left)).nano - short
     output = max_output_fitting(model, limits, asked, at, Money(nano), host_geo=host)
 
     assert output == 0 or cost(output) <= Money(nano)
