@@ -31,7 +31,7 @@ class CheaperModels:
     def of(self, priced: Priced) -> tuple[str, ...]:
         """List those for the model of a call, each as provider/model."""
         parsed = priced.parsed
-        if not self._instead or parsed.attested or parsed.batch or self._reprice is None:
+        if not self._instead or parsed.stays_as_it_came or parsed.batch or self._reprice is None:
             return ()
         provider = priced.incoming.provider.name
         return substitutes(self._instead, provider, parsed.model, priced.model.id)

@@ -139,8 +139,7 @@ class Seeker:
         """Say whether a call may be made lighter at all."""
         degrade, sent = self._config.near_cap.degrade, search.sent
         is_on = degrade.on and (degrade.trim or degrade.cache_5m) and sent.incoming.may_degrade
-        is_bytewise = sent.parsed.attested or sent.parsed.subscription  # what leaves under a plan's login is as it came
-        return is_on and not is_bytewise and not sent.parsed.batch and self._reprice is not None
+        return is_on and not sent.parsed.stays_as_it_came and not sent.parsed.batch and self._reprice is not None
 
     def may_ask(self, search: _Search) -> bool:
         """Say whether somebody may be asked about it; not so where the same call was refused just now."""

@@ -164,6 +164,11 @@ class Parsed:
     layout: Layout | None = field(default=None, repr=False, compare=False)
     unheeded_limit: int | None = None  # an output limit in a field that the host does not obey, and none in one it does
 
+    @property
+    def stays_as_it_came(self) -> bool:
+        """Say whether nothing of what was said may change: the body is signed, or goes out under a plan's login."""
+        return self.attested or self.subscription
+
 
 class ToolStep(NamedTuple):
     """A call of one of the client's tools and its result, as a conversation in a request has them; no text of either.

@@ -25,6 +25,7 @@ def instead_warnings(config: Config, table: PriceTable, providers: Providers, *,
     for key, instead in (("fallbacks", near.fallbacks), ("cheaper", near.cheaper)):
         yield from _names(key, instead, table, providers, at)
         yield from _selves(key, instead, table, at)
+        yield from _under_plans(key, instead, providers)
     for name, targets in near.cheaper.items():
         for target in targets:
             if _parts(target)[0] != _parts(name)[0]:
@@ -64,6 +65,16 @@ def _selves(key: str, instead: Instead, table: PriceTable, at: datetime) -> Iter
         for target in targets:
             if target in own:
                 yield f'{key}: "{target}" is named in its own place, and skipped there; another model is allowed'
+
+
+def _under_plans(key: str, instead: Instead, providers: Providers) -> Iterator[str]:
+    """Name what would be another model's request under the same login of a plan, where each leaves as it came."""
+    for name, targets in instead.items():
+        there = _parts(name)[0]
+        provider = providers.by_name(there)
+        for target in targets if provider is not None and provider.plan else ():
+            if _parts(target)[0] == there and target != name:
+                yield f'{key}: "{target}" never serves for {name}: what the login of a plan sends leaves as it came'
 
 
 def _unbounded(instead: Instead, table: PriceTable, providers: Providers, at: datetime) -> Iterator[str]:

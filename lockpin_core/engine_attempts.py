@@ -94,7 +94,8 @@ class AttemptsEngine(Engine):
             return Skipped(fault.code)
         except LedgerUnavailable:
             return Skipped("ledger_unavailable")
-        return Skipped("signed") if priced.parsed.attested else There(priced, replace(call, attempt=attempt))
+        stays = priced.parsed.stays_as_it_came
+        return Skipped("signed") if stays else There(priced, replace(call, attempt=attempt))
 
     async def instead(self, admitted: Admitted, cost: Charge | Void, there: There) -> Admitted | Skipped:
         """Hold for the request to another model, in the step that ends the failed attempt; where that does not fit

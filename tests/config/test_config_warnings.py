@@ -386,6 +386,18 @@ def test_a_model_of_another_provider_needs_what_it_cannot_have(warn, tmp_path, k
     }[key] in found
 
 
+@pytest.mark.parametrize("key", ["cheaper", "fallbacks"])
+def test_another_model_under_the_login_of_a_plan_is_said_to_serve_never(warn, tmp_path, key):
+    (tmp_path / "club.yaml").write_text(SHIPPED.replace("acme", "club").replace("models:", "plan: true\nmodels:"))
+    instead = {"club/club-large-1": ("club/club-other-1", "acme/acme-other-1")}
+
+    found = warn(replace(PLAIN, near_cap=replace(PLAIN.near_cap, **{key: instead}), provider_env={"acme": "ACME_KEY"}))
+
+    words = "never serves for club/club-large-1: what the login of a plan sends leaves as it came"
+    assert f'{key}: "club/club-other-1" {words}' in found
+    assert f'{key}: "acme/acme-other-1" {words}' not in found
+
+
 @pytest.mark.parametrize(
     ("mode", "by", "words"),
     [

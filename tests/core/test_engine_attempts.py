@@ -221,6 +221,17 @@ def test_a_request_that_is_none_to_it_is_left_out():
     assert asyncio.run(desk.engine.there(incoming, found.wire, SECOND)) == Skipped("bad_request")
 
 
+def test_what_leaves_under_a_login_of_a_plan_goes_to_no_other_model_there():
+    desk = Attempts("1")
+    told = {"model": "ink", "input": "hi", "store": False, "max_output_tokens": 10}
+    path = "/backend-api/codex/responses"
+    found = desk.admitted(told, provider="chatgpt", path=path)
+    incoming = dataclasses.replace(desk.incoming(told | {"model": "pen"}, provider="chatgpt", path=path), id="there")
+
+    assert asyncio.run(desk.engine.there(incoming, found.wire, SECOND)) == Skipped("signed")
+    assert desk.kinds() == ["hold"]
+
+
 def test_a_closed_task_lets_nothing_out():
     desk = Attempts("1")
     found = desk.admitted(body("ink", 10))

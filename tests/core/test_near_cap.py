@@ -418,6 +418,20 @@ def test_one_that_cannot_serve_is_passed_over(target):
     assert refused(ask(desk, messages(limit=20_000)))["code"] == "budget_exceeded"
 
 
+@pytest.mark.parametrize("provider", ["chatgpt", "openai"])
+def test_none_serves_under_a_login_of_a_plan(provider):
+    told = {"model": "pen", "input": "hi", "store": False, "max_output_tokens": 20_000}
+    path = {"chatgpt": "/backend-api/codex/responses", "openai": "/v1/responses"}[provider]
+    cheaper = near(cheaper={f"{provider}/pen": (f"{provider}/ink",)})
+
+    answer = Desk(config("1", near_cap=cheaper)).ask(told, provider=provider, path=path)
+
+    if provider == "openai":
+        assert answer.instead == "openai/ink"
+    else:
+        assert refused(answer)["code"] == "budget_exceeded"
+
+
 def test_a_refusal_names_the_cheaper_model_that_was_not_to_be_taken():
     cheaper = near(cheaper={"anthropic/pen": ("anthropic/ink",)})
     desk = Desk(config("1", near_cap=cheaper))
