@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from lockpin_core.admission import Incoming, Priced, Refused
+from lockpin_core.admission import Incoming, Priced, Refused, has_limit
 from lockpin_core.admission_room import Found
 from lockpin_core.call import Attempt, Call, Charge, Later, Outcome, Reading, Void
 from lockpin_core.engine import Engine
@@ -80,11 +80,13 @@ class AttemptsEngine(Engine):
             self.end(failed, cost)
             self.cancel(call_id)
             raise
-        if not isinstance(answer, Held):
-            self._loops.ended(failed)
-            return Following(None, ended)
-        self._loops.goes_on(failed, call_id)
-        return Following(replace(admitted, held=answer), ended)
+        if isinstance(answer, Held) and not _is_made_for(admitted, answer):
+            self.cancel(call_id)
+        elif isinstance(answer, Held):
+            self._loops.goes_on(failed, call_id)
+            return Following(replace(admitted, held=answer), ended)
+        self._loops.ended(failed)
+        return Following(None, ended)
 
     async def there(self, incoming: Incoming, wire: Wire, attempt: Attempt) -> There | Skipped:
         """Price the request to another model."""
@@ -135,6 +137,16 @@ class AttemptsEngine(Engine):
         """See Settler."""
         self._loops.ended(call_id)
         super().cancel(call_id)
+
+
+def _is_made_for(admitted: Admitted, now: Held) -> bool:
+    """Say whether what has left once is bounded by its hold under the limits in force now: one may have come meanwhile,
+    for which it would have got a limit on the provider's tools, or been refused.
+    """
+    if now.call.quote.is_endless and any(s.budget.enforce and s.limit_tokens is not None for s in now.standings):
+        return False
+    was_made = admitted.parsed.tool_limit is None or has_limit(admitted.held.standings)
+    return was_made or not has_limit(now.standings)
 
 
 def _reason(answer: Short | Closed | Paused) -> str:

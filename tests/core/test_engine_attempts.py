@@ -6,9 +6,10 @@ import json
 from concurrent.futures import Future
 
 import pytest
-from desks import NOW, Desk, body, config
+from desks import NOW, PRICING, Desk, body, config
 
 from lockpin_core.admission import Incoming
+from lockpin_core.budgets import Budget
 from lockpin_core.call import Attempt, Charge, Ending, Outcome, Reading, Void
 from lockpin_core.config_near_cap import Loop, NearCap
 from lockpin_core.engine_attempts import AttemptsEngine, Following, Skipped
@@ -17,6 +18,7 @@ from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
 from lockpin_core.settler import Admitted
+from lockpin_core.windows import Window
 
 SECOND = Attempt(2, 3, "c1")
 FAILED = Outcome(Ending.DONE, 503)
@@ -114,6 +116,37 @@ def test_one_that_does_not_fit_leaves_the_failed_one_charged_and_nothing_held():
     assert following.admitted is None
     assert following.ended.charge.amount.nano == sum(charged(desk)) > 0
     assert (desk.kinds(), desk.held()) == (["hold", "charge"], 0)
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+TOLD = {"model": "scout", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(("tools", "goes_on"), [([SEARCH], False), ([SEARCH | {"max_uses": 3}], True), ([], True)])
+def test_one_that_was_not_made_for_a_limit_does_not_go_under_one_that_came_meanwhile(tools, goes_on):
+    """Under a limit a search without one of its own gets one, for its hold counts on it."""
+    desk = Attempts()
+    found = desk.admitted(TOLD | {"tools": tools}, provider="anthropic")
+    assert found.body is None
+    desk.ledger.task_new("t", limit=Money.parse("9"), window="lifetime", who="ann")
+    following = desk.once_more(found)
+
+    assert (following.admitted is not None) is goes_on
+    assert following.ended.charge.failed
+    assert desk.kinds() == ["hold", "event", "charge", "hold", *([] if goes_on else ["void"])]
+    assert desk.held() == (found.held.call.quote.most.nano if goes_on else 0)
+
+
+def test_one_that_costs_nothing_and_has_no_bound_does_not_go_under_a_limit_in_tokens_that_came_meanwhile():
+    desk = Attempts(pricing=PRICING | {"gift": {"free": "true"}})
+    found = desk.admitted(body("gift", None))
+    assert found.held.call.quote.is_endless
+    tokens = Budget("few", "machine", Window("day"), limit_tokens=10**9, enforce=True)
+    desk.ledger.budget_set(tokens, who="ann")
+    following = desk.once_more(found)
+
+    assert following.admitted is None
+    assert desk.ledger._open == {}
 
 
 def test_with_the_ledger_away_nothing_has_happened():
