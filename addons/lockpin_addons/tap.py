@@ -25,7 +25,7 @@ from lockpin_core.aside import Steps, beside_loop, here_or_in_turns
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.ledger.answers import answer_within
 from lockpin_core.settler import Admitted, Polled, Settling
-from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.protocol import Scanner, Wire
 from lockpin_core.wire.scanners import BodyScanner
 
 FORGET_S = 60  # after its client has gone, an exchange that mitmproxy never ended is settled by force
@@ -137,7 +137,6 @@ class Tap:
         scanner, admitted = trip.scanner, trip.admitted
         if admitted is None or admitted.account is None or trip.settled:
             return
-        # By name: a check against the protocol takes tens of microseconds, and a stream has many pieces.
         if scanner is not None and getattr(scanner, "has_ended", False):
             reading = scanner.result()
             if reading.complete and not reading.pending:
@@ -146,17 +145,18 @@ class Tap:
 
     def _note_cut(self, trip: Trip) -> None:
         """Take note at once of a stop at a limit that was lowered: the client may go on before the stream is closed."""
-        admitted, scanner = trip.admitted, trip.scanner
-        if admitted is None or admitted.conversation is None or scanner is None or trip.cut_noted:
+        admitted, so_far = trip.admitted, _so_far(trip.scanner)
+        if admitted is None or admitted.conversation is None or so_far is None or trip.cut_noted:
             return
-        trip.cut_noted = trip.terms.engine.note_cut(admitted, scanner.result())
+        trip.cut_noted = trip.terms.engine.note_cut(admitted, so_far())
 
     def _true_up(self, trip: Trip) -> None:
         """Let the hold shrink once the reply has stated its prompt, which it does at its beginning or not at all."""
-        if trip.admitted is None or not trip.admitted.prompt_first or not trip.true_up_tries or trip.scanner is None:
+        so_far = _so_far(trip.scanner)
+        if trip.admitted is None or not trip.admitted.prompt_first or not trip.true_up_tries or so_far is None:
             return
         trip.true_up_tries -= 1
-        reading = trip.scanner.result()
+        reading = so_far()
         if reading.prompt_stated:
             trip.true_up_tries = 0
             trip.admitted = trip.terms.engine.true_up(trip.admitted, reading)
@@ -300,6 +300,12 @@ class Tap:
             code = trip.admitted.wire.error_code(body)
         seconds = -int(-(time.monotonic() - trip.sent_at_s) // 1)
         return Outcome(ending, status, seconds, code)
+
+
+def _so_far(scanner: Scanner | None) -> Callable[[], Reading] | None:
+    """Give what says what whole events of a stream have said; None: the reply is none, and is read at its end."""
+    # By name: a check against the protocol takes tens of microseconds, and a stream has many pieces.
+    return getattr(scanner, "so_far", None)
 
 
 def _is_stream(response: http.Response, wire: Wire) -> bool:

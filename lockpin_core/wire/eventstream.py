@@ -145,6 +145,10 @@ class FramesScanner[A: Answer]:
         for frame in self._reader.feed(chunk):
             self._take(self._answer, frame)
 
+    def so_far(self) -> Reading:
+        """See StreamScanner."""
+        return self.result()
+
     def result(self) -> Reading:
         """Say what is known now; an unfinished frame says nothing, for its checksum is its end."""
         return Reading(readable=False) if self._reader.is_broken else self._answer.reading()

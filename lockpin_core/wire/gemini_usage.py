@@ -356,6 +356,10 @@ class AnswerArrayScanner:
         for event in self._objects.feed(chunk):
             _take(self._answer, event)
 
+    def so_far(self) -> Reading:
+        """See StreamScanner."""
+        return self.result()
+
     def result(self) -> Reading:
         """Say what is known now; an unfinished object says nothing."""
         return self._answer.reading()

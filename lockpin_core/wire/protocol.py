@@ -24,6 +24,14 @@ class Scanner(Protocol):
 
 
 @runtime_checkable
+class StreamScanner(Scanner, Protocol):
+    """A scanner of a stream, which may be asked with each piece of it."""
+
+    def so_far(self) -> Reading:
+        """Say what whole events have said: half of one is not read, for it may be long, and come in many pieces."""
+
+
+@runtime_checkable
 class EndingScanner(Scanner, Protocol):
     """A scanner that knows at once when nothing more of a reply will matter: a client may go on by the reply's id."""
 

@@ -53,6 +53,10 @@ class EventsScanner[A: Answer]:
         for event in self._sse.feed(chunk):
             self._take(self._answer, event)
 
+    def so_far(self) -> Reading:
+        """See StreamScanner."""
+        return self._answer.reading()
+
     def result(self) -> Reading:
         """Say what is known now; an unfinished event counts if it can be read."""
         pending = self._sse.pending()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lockpin_core.call import Parsed, Reading, Request
 from lockpin_core.wire import WIRES
-from lockpin_core.wire.protocol import Wire
+from lockpin_core.wire.protocol import StreamScanner, Wire
 from lockpin_core.wire.sse import SseReader
 
 DATA = Path(__file__).parents[1] / "data"
@@ -121,3 +121,13 @@ def test_a_reply_is_read_the_same_byte_by_byte(wire: Wire, streamed: bool):
         whole = read(wire, [body], streamed=streamed, asked=asked)
 
         assert read(wire, single, streamed=streamed, asked=asked) == whole
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+def test_what_whole_events_have_said_is_all_that_a_stream_says_at_its_end(wire: Wire):
+    streams = [body for body in samples(wire) if not body.startswith(b"{")]
+    for body in streams:
+        scanner = wire.scanner(streamed=True, asked=asked_of(wire, streamed=True))
+        scanner.feed(body)
+
+        assert not isinstance(scanner, StreamScanner) or scanner.so_far() == scanner.result()

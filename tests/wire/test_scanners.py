@@ -49,6 +49,15 @@ def test_body_that_is_no_object_cannot_be_read():
     assert scanner.result() == Reading(readable=False)
 
 
+def test_what_whole_events_have_said_is_known_without_a_look_at_half_of_one():
+    seen: list[bytes] = []
+    scanner = EventsScanner(Words(), lambda words, event: (seen.append(event.data), say(words, event)))
+    scanner.feed(b"data: one\n\ndata: tw")
+
+    assert scanner.so_far() == Reading(model="one")
+    assert seen == [b"one"]
+
+
 def test_event_without_its_end_counts_for_the_moment_only():
     scanner = EventsScanner(Words(), say)
     scanner.feed(b"data: one\n\ndata: tw")
