@@ -20,8 +20,10 @@ def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict
     """Say with which output limit the call would be held if it were sent now; nothing where there is none.
 
     A request without a limit gets longer by one, and what is said must fit with that: the call itself, and the room for
-    the last small calls that it leaves.
+    the last small calls that it leaves. A host that rejects an output limit is told none.
     """
+    if not priced.incoming.provider.output_settable:
+        return {}
     if priced.parsed.output_limit is None:
         content = priced.parsed.content
         longer = replace(

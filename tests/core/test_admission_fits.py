@@ -139,6 +139,19 @@ def test_a_request_without_a_limit_is_told_one_that_fits_though_naming_it_makes_
     assert play.ask(told) is None
 
 
+@pytest.mark.parametrize(("provider", "fits"), [("openai", True), ("chatgpt", False)])
+def test_no_limit_is_said_to_fit_where_the_host_rejects_one(provider, fits):
+    told = {"model": "pen", "input": "hi", "store": False}
+    path = {"chatgpt": "/backend-api/codex/responses", "openai": "/v1/responses"}[provider]
+    desk = desks.Desk(desks.config("1", fit=Fit(output=False)))
+
+    answer = desk.ask(told, provider=provider, path=path)
+
+    assert isinstance(answer, Answered)
+    body = json.loads(answer.reply.body)
+    assert ("fits" in body["lockpin"], "it fits now" in body["error"]["message"]) == (fits, fits)
+
+
 @pytest.mark.parametrize(("cents", "fits"), [(10, None), (11, {"max_output_tokens": 1100})])
 def test_no_limit_is_said_to_fit_that_the_wire_takes_for_no_valid_one(cents, fits):
     """Beside thinking no limit of Messages is below 1,025: 1,000 tokens of "pen" are ten cents."""
