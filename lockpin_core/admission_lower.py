@@ -48,14 +48,14 @@ class Lower:
 
     def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
         """Give the first version that fits; None: there is none."""
-        priced = self.priced
+        priced, call = self.priced, self.call
         for fewer in range(min(self._most_tool_calls, _MOST_TOOL_CALLS) - 1, 0, -1):
             priced = self.priced.with_tool_limit(fewer)
-            lower = self._version(priced, self._limit)
-            if not violations(with_reserve(standings, lower.reserve), lower.quote):
+            call = self._version(priced, self._limit)
+            if not violations(with_reserve(standings, call.reserve), call.quote):
                 self._given = priced
-                return lower
-        found = self._lowered(lambda: largest_fitting(priced, self.call, standings))
+                return call
+        found = self._lowered(lambda: largest_fitting(priced, call, standings))
         if found is None:
             return None
         self._given = priced

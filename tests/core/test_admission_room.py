@@ -17,6 +17,7 @@ from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_lower import Lower, Lowering
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_waits import Waits
+from lockpin_core.budgets import with_reserve
 from lockpin_core.call import Call
 from lockpin_core.config_near_cap import Degrade, Landing, NearCap
 from lockpin_core.ledger.protocol import Closed, Held, Rules, Short, Wait
@@ -551,19 +552,23 @@ def test_the_version_that_is_sent_is_the_one_that_is_held_whatever_was_tried_bef
 
 @pytest.mark.parametrize("limit", [None, 999])
 @pytest.mark.parametrize(("model", "tools"), [("pen", 0), ("ink", 0), ("scout", 0), ("scout", 1), ("scout", 2)])
-def test_there_is_a_version_that_fits_just_where_the_smallest_does(model, limit, tools):
+@pytest.mark.parametrize("landing", [Landing(), Landing(1, 500), Landing(3, 100)])
+def test_there_is_a_version_that_fits_just_where_the_smallest_does(model, limit, tools, landing):
+    """And what it must leave for landing, which is less where it may use fewer tools."""
     search = Search(SHORT)
     named = [{"type": "web_search_20250305", "name": f"s{n}", "max_uses": 3 + n} for n in range(tools)]
-    priced = search.priced(messages(model, limit, **({"tools": named} if tools else {})))
+    priced = replace(search.priced(messages(model, limit, **({"tools": named} if tools else {}))), landing=landing)
     call = priced.call(limit_to_set(priced, search.desk.config, capped=True))
     lower = Lower(priced, call, Lowering(4096, may_lower=limit is None, may_limit_tools=True))
     if lower.least is None:
         assert (limit, tools) == (999, 0)
         return
-    least = lower.least[1].quote
+    least, reserve = lower.least[1].quote, lower.least[1].reserve
+    usd, more = (0, 0) if reserve is None else (reserve.most.nano, reserve.tokens)
 
     def found(nano: int, tokens: int) -> Call | None:
-        return lower((nouns.standing(nouns.TASK, limit=Money(nano).exact(), limit_tokens=tokens),))
+        own = nouns.standing(nouns.TASK, limit=Money(nano + usd).exact(), limit_tokens=tokens + more)
+        return lower(with_reserve((own,), call.reserve))
 
     assert found(least.most.nano, least.tokens).quote == least
     assert found(least.most.nano - 1, least.tokens) is None
