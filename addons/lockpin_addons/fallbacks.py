@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import quote
 
 from mitmproxy import http
@@ -17,6 +18,7 @@ from lockpin_addons.route import Bound, name_destination, query_of, redirect
 from lockpin_addons.trip import Home, Trip, put_credentials
 from lockpin_core.admission import Incoming
 from lockpin_core.admission_elsewhere import other_model, other_provider
+from lockpin_core.aside import beside_loop
 from lockpin_core.clock import NewId
 from lockpin_core.engine_attempts import Skipped
 from lockpin_core.providers import Provider, Providers
@@ -61,7 +63,7 @@ class Fallbacks:
             return Skipped("unknown_provider")
         if target.name != incoming.provider.name:
             return await self._moved(target, model, incoming, home.bound, admitted)
-        named = other_model(incoming, admitted.wire, model)
+        named = await beside_loop(len(incoming.body), partial(other_model, incoming, admitted.wire, model))
         if named is None:
             return Skipped("other_wire")
         return Elsewhere(named, replace(home.bound, path=named.path + query_of(home.bound)), home.real_key, moved=False)
@@ -73,7 +75,8 @@ class Fallbacks:
             real = await self._real_keys(target.name)
         except IdentityError:
             real = None
-        there = other_provider(incoming, admitted.wire, target, model, real or "")
+        moving = partial(other_provider, incoming, admitted.wire, target, model, real or "")
+        there = await beside_loop(len(incoming.body), moving)
         if there is None:
             return Skipped("other_wire")
         if real is None:
