@@ -223,7 +223,7 @@ class Priced:
     def without_tools(self) -> Priced:
         """Give the call as it would be if the provider ran no tools, to say what they cost."""
         parsed = replace(self.parsed, rounds=1, output_rounds=1, fees={}, unbounded_fees=frozenset(), tool_limit=None)
-        return replace(self, parsed=replace(parsed, tools=()), also=(), others=())
+        return replace(self, parsed=replace(parsed, tools=(), also=()), also=(), others=())
 
     def _check_tools(self) -> None:
         """Refuse tools of the provider's that would need a limit which this body, or any, cannot get."""

@@ -390,6 +390,17 @@ def test_what_is_kept_counts_as_held_and_never_comes_free():
     assert found["fits"] == {"max_output_tokens": 1000}
 
 
+def test_what_a_call_would_need_without_tools_is_told_also_beside_fallbacks():
+    desk = Desk(config("0.05", near_cap=near(landing=Landing(1, 100)), fit=Fit(output=False)))
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    fallbacks = [{"model": "ink", "max_tokens": 500}, {"model": "ink"}]
+
+    answer = ask(desk, messages("scout", 1000, tools=[tool], fallbacks=fallbacks))
+
+    assert refused(answer)["code"] == "budget_exceeded"
+    assert "without the tools that the provider runs by itself" in json.loads(answer.reply.body)["error"]["message"]
+
+
 # Cheaper
 
 
