@@ -20,6 +20,12 @@ def refuse_endless(priced: Priced, call: Call, standings: Sequence[Standing]) ->
         raise Refused("unpriced_tool", words, model=call.model)
 
 
+def task_closed(task: str, model: str | None = None) -> Refused:
+    """Say that a call's task was closed."""
+    words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
+    return Refused("task_closed", words, {"task": task}, model=model)
+
+
 def without_tools(priced: Priced, call: Call) -> Money | None:
     """Give what a call would need without the provider's own tools; None where that is not less."""
     least = priced.without_tools().call(call.output_limit if call.limit_set else None).quote.most

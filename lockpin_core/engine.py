@@ -24,7 +24,7 @@ from lockpin_core.admission_counts import Counter, Counts
 from lockpin_core.admission_drift import DriftWatch
 from lockpin_core.admission_fits import what_fits
 from lockpin_core.admission_latch import Latch
-from lockpin_core.admission_limits import is_tight, refuse_endless, without_tools
+from lockpin_core.admission_limits import is_tight, refuse_endless, task_closed, without_tools
 from lockpin_core.admission_loop import LoopCheck
 from lockpin_core.admission_paused import pause_headers, pause_refusal
 from lockpin_core.admission_room import Found, Seeker
@@ -298,9 +298,7 @@ class Engine(Settler):
             case Held():
                 return await self._admit_or_cancel(found, found.answer)
             case Closed():
-                task = found.answer.task
-                words = f'task "{task}" was closed; to reopen it: lockpin task new "{task}" --budget USD'
-                raise Refused("task_closed", words, {"task": task}, model=found.call.model)
+                raise task_closed(found.answer.task, found.call.model)
             case Paused():
                 told, call = pause_refusal(found.answer, mode=self._config.mode), found.call
                 return self.refuse(priced.incoming, told, priced.wire, model=call.model, call=call)
@@ -379,14 +377,16 @@ class Engine(Settler):
         headers = {**reply.headers, "X-Lockpin-Call": incoming.id, **pause_headers(words)}
         if waited_ms:
             headers["X-Lockpin-Waited-Ms"] = str(waited_ms)
-        standings = short.standings if short else ()
-        return Answered(Reply(reply.status, headers, reply.body), words.code, standings)
+        return Answered(Reply(reply.status, headers, reply.body), words.code, short.standings if short else ())
 
     async def _uncapped(self, incoming: Incoming, reason: str, wire: Wire | None = None) -> Decision:
-        """Let a call go without a hold, unless its task's or its key's calls pause."""
+        """Let a call go without a hold, unless its task is closed, or its task's or its key's calls pause."""
         with contextlib.suppress(LedgerUnavailable):  # no limit is known to stand against it, whatever the ledger says
-            if (paused := await answer_of(self._ledger.paused(incoming.payers))) is not None:
-                return self.refuse(incoming, pause_refusal(paused, mode=self._config.mode), wire)
+            barred = await answer_of(self._ledger.barred(incoming.payers))
+            if isinstance(barred, Closed):
+                raise task_closed(barred.task)
+            if barred is not None:
+                return self.refuse(incoming, pause_refusal(barred, mode=self._config.mode), wire)
         self._ledger.uncapped(self._note(incoming, reason, None, ""))
         return Passed(uncapped=reason)
 

@@ -171,6 +171,21 @@ def test_calls_that_go_without_a_hold_pause_as_well(desk, more):
     assert isinstance(desk.ask(**more, task="other"), Passed)
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"path": "/v1/videos"}, {"told": body("nobody-knows-it")}], ids=["held", "not metered", "no price"]
+)
+def test_calls_of_a_closed_task_are_refused_also_where_they_would_go_without_a_hold(more):
+    desk = Desk(config())
+    desk.ledger.task_new("t", limit=None, window="lifetime", who="ada")
+    desk.ledger.task_close("t", who="ada")
+
+    answer = desk.ask(**more)
+
+    assert (told(answer)[1]["error"]["code"], told(answer)[1]["lockpin"]["task"]) == ("task_closed", "t")
+    assert desk.kinds() == ["event", "event", "refusal"]
+    assert isinstance(desk.ask(**more, task="other"), Admitted | Passed)
+
+
 def test_what_is_let_go_unmetered_pauses_as_well():
     desk = Desk(config(allow_uncapped=("api.openai.com/v1/vid*",)))
     desk.ledger.stop_task(Payers("t", "box"), who="loop", data={})
