@@ -35,16 +35,28 @@ class Lower:
     priced: Priced
     call: Call
     how: Lowering
-    least: tuple[Priced, Call] | None = field(init=False)  # the smallest version; None: there is none
     _given: Priced = field(init=False)  # of the version that was given last
+    _least: dict[bool, tuple[Priced, Call] | None] = field(init=False)  # by whether a reply was cut off
 
     def __post_init__(self) -> None:
         """Make the smallest version."""
-        self._given, has_tools = self.priced, self._most_tool_calls > 1
+        self._given, is_cut = self.priced, self.how.is_cut()
+        self._least = {is_cut: self._smallest()}
+
+    @property
+    def least(self) -> tuple[Priced, Call] | None:
+        """Give the smallest version as of now; None: there is none."""
+        is_cut = self.how.is_cut()
+        if is_cut not in self._least:
+            self._least[is_cut] = self._smallest()
+        return self._least[is_cut]
+
+    def _smallest(self) -> tuple[Priced, Call] | None:
+        has_tools = self._most_tool_calls > 1
         priced = self.priced.with_tool_limit(1) if has_tools else self.priced
         lowest = self._lowered(lambda: self.how.floor)
         limit = self._limit if lowest is None else lowest.max_output
-        self.least = (priced, self._version(priced, limit)) if has_tools or lowest else None
+        return (priced, self._version(priced, limit)) if has_tools or lowest else None
 
     def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
         """Give the first version that fits; None: there is none."""
@@ -68,7 +80,8 @@ class Lower:
 
     def may_pass(self, short: Short) -> bool:
         """Say whether only money that is held for others is in the way of the call, or of its smallest version."""
-        return may_pass(short, self.call) or (self.least is not None and may_pass(short, self.least[1]))
+        least = self.least
+        return may_pass(short, self.call) or (least is not None and may_pass(short, least[1]))
 
     @property
     def _limit(self) -> int | None:

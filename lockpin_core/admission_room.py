@@ -328,11 +328,11 @@ class Seeker:
             self._latch.close(search.digest, self._clock())
         elif may_pass(short, lower.call):
             return Found(lower.priced, lower.call, short)
-        elif lower.least is not None and lower.may_pass(short):
-            priced, least = lower.least
-            standings = with_reserve(short.standings, least.reserve)
-            wrong = tuple(violations(standings, least.quote))
-            return Found(priced, least, replace(short, standings=standings, violations=wrong))
+        elif (least := lower.least) is not None and may_pass(short, least[1]):
+            standings = with_reserve(short.standings, least[1].reserve)
+            wrong = tuple(violations(standings, least[1].quote))
+            if wrong:  # else it was not to be had when it was tried
+                return Found(*least, replace(short, standings=standings, violations=wrong))
         self._latch.close(search.digest, self._clock())
         return Found(lower.priced, lower.call, short)
 
@@ -341,8 +341,8 @@ class Seeker:
         if self._latch.is_closed(search.digest, self._clock()):
             return None
         patience = min(timedelta(milliseconds=self._config.queue_wait_ms), self._left(search))
-        least = None if lower.least is None else lower.least[1]
-        wait = Wait(patience) if least is None else Wait(patience, least.quote, least.reserve)
+        least = lower.least
+        wait = Wait(patience) if least is None else Wait(patience, least[1].quote, least[1].reserve)
         return wait if patience > NO_TIME else None
 
     def _left(self, search: _Search) -> timedelta:

@@ -72,6 +72,7 @@ class Settler:
         """Charge or void a call that has ended, or keep its hold for usage that comes later; the first one wins."""
         call = admitted.held.call
         result = settle(call, reading, outcome, admitted.tariff)
+        self.note_cut(admitted, reading)  # first: what comes free may be for the next call of the conversation
         match result:
             case Charge():
                 settling = cast("Settling", self._ledger.settle(call.id, result, _link(admitted, reading, result)))
@@ -87,7 +88,6 @@ class Settler:
                 settling = cast("Settling", self._ledger.void(call.id, result))
             case _:
                 assert_never(result)
-        self.note_cut(admitted, reading)
         settling.add_done_callback(partial(self._settle_again, call))
         return settling
 

@@ -151,8 +151,9 @@ class Books(Frame):
 
         answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)
         if isinstance(answer, Short):
-            if not is_over and (sizes := sizes_left(answer, waiter.sizes)):
-                room.enter(moved(waiter, sizes, stands(answer, sizes[0], ahead)))
+            sizes = () if is_over else sizes_left(answer, waiter.sizes)
+            if sizes and (found := stands(answer, sizes[0], ahead)).short:  # else it has room, and cannot be so small
+                room.enter(moved(waiter, sizes, found))
                 ends = [micros(s.span.end) for s in answer.standings if s.span.end is not None]
                 room.wake_at = min(room.wake_at, waiter.ticket.next_at(self.at), *ends)
                 return

@@ -184,8 +184,9 @@ class MemoryBooks:
         if not isinstance(answer, Short):
             return answer
         is_over = at >= waiter.ticket.until or self._ticks() >= waiter.deadline_s
-        if not is_over and (sizes := sizes_left(answer, waiter.sizes)):
-            return moved(waiter, sizes, stands(answer, sizes[0], ahead))
+        sizes = () if is_over else sizes_left(answer, waiter.sizes)
+        if sizes and (found := stands(answer, sizes[0], ahead)).short:  # else it has room, and cannot be so small
+            return moved(waiter, sizes, found)
         return self._try(call, waiter.rules, waiter.smaller, NOTHING, waited)
 
     def _try(self, call: Call, rules: Rules, smaller: Smaller | None, ahead: Amounts, waited: int = 0) -> Answer:

@@ -177,6 +177,28 @@ def test_after_a_lowered_reply_that_stopped_at_its_limit_the_next_call_is_whole_
     assert sent(ask(desk, messages(said="another")))["max_tokens"] == 9900
 
 
+def test_one_that_waits_as_its_smallest_when_such_a_reply_comes_is_refused_at_once():
+    """It waits for room for 4,096 tokens beside the 10,000 that are held; $3.20 for the whole are above the budget."""
+    desk = Desk(config("1", queue_wait_ms=30_000))
+    first = ask(desk, messages())
+    turns = [*messages()["messages"], {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+    incoming = desk.incoming(messages() | {"messages": turns}, provider="anthropic")
+
+    async def play() -> Admitted | Answered:
+        waiting = asyncio.create_task(desk.engine.admit(incoming))
+        while desk.ledger._room.future_of(incoming.id) is None:
+            await asyncio.sleep(0)
+        settle(desk, first, 50, at_limit=True)
+        async with asyncio.timeout(20):
+            return await waiting
+
+    answer = asyncio.run(play())
+
+    assert (first.held.call.output_limit, desk.held()) == (10_000, 0)
+    assert refused(answer)["transient"] is False
+    assert refused(answer)["needed_usd"] == 3.2
+
+
 def test_once_a_call_of_it_went_whole_the_next_may_be_lowered_again():
     desk = Desk(config("1"))
     settle(desk, ask(desk, messages()), 100, at_limit=True)

@@ -368,6 +368,22 @@ class WaitingContract:
         desk.admin.raise_budget(machine("1"), "m", money("1.5"), who="ann")
         assert answer(desk, asked).call.quote.most == money("1.5")
 
+    def test_who_has_room_as_its_smallest_and_cannot_be_so_small_any_more_waits_no_longer(self, desk):
+        """Nor does anybody behind it."""
+        hold(desk, "c1", "0.9")
+        asked = desk.ledger.hold(
+            call("c2", "1.5"), ONE, lambda standings: None, replace(PATIENCE, least=call("c2", "0.4").quote)
+        )
+        desk.look_after()
+        assert not asked.done()
+
+        settle(desk, "c1", "0.1")
+
+        short = answer(desk, asked)
+        assert isinstance(short, Short)
+        assert [standing.held.exact() for standing in short.violations] == ["0"]
+        assert desk.tickets() == []
+
     def test_where_the_smallest_does_not_fit_if_nothing_is_held_nobody_waits(self, desk):
         hold(desk, "c0", "0.61")
         settle(desk, "c0", "0.61")
