@@ -37,9 +37,12 @@ class Lower:
     how: Lowering
     _given: Priced = field(init=False)  # of the version that was given last
     _least: dict[bool, tuple[Priced, Call] | None] = field(init=False)  # by whether a reply was cut off
+    _most_tool_calls: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the smallest version."""
+        tools = self.priced.parsed.tools if self.how.may_limit_tools else ()
+        self._most_tool_calls = max((tool.calls for tool in tools), default=1)
         self._given, is_cut = self.priced, self.how.is_cut()
         self._least = {is_cut: self._smallest()}
 
@@ -86,10 +89,6 @@ class Lower:
     @property
     def _limit(self) -> int | None:
         return self.call.output_limit if self.call.limit_set else None
-
-    @property
-    def _most_tool_calls(self) -> int:
-        return max((tool.calls for tool in self.priced.parsed.tools), default=1) if self.how.may_limit_tools else 1
 
     def _lowered(self, largest_fitting: Callable[[], int]) -> Lowered | None:
         in_force, floor = self.call.output_limit or 0, self.how.floor

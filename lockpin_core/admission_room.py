@@ -81,7 +81,8 @@ class Seeker:
         """Hold the call, made of `priced`, in the first version that fits; a Short answer is final for all of them."""
         waited_ms = self.waits.waited_ms(call.id)  # before it came here
         began = self._clock() - timedelta(milliseconds=waited_ms)
-        search = _Search(priced, priced, replace(call, waited_ms=waited_ms), began)
+        call = call if waited_ms == call.waited_ms else replace(call, waited_ms=waited_ms)
+        search = _Search(priced, priced, call, began)
         if self.conversations.has_cut:
             await self._remember(search)
         await self._go_on_lighter(search)

@@ -232,10 +232,10 @@ class Engine(Settler):
                 words = words if fault.place is None else f"{fault.place}: {words}"
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
-        found = replace(found, landing=self._config.near_cap.landing)
         if len(found.models) > 1:
             await self._check_models(found)
-        return replace(found, is_capped=True) if await self._gets_limit(found) else found
+        is_capped = found.is_capped or await self._gets_limit(found)
+        return replace(found, landing=self._config.near_cap.landing, is_capped=is_capped)
 
     async def _check_models(self, found: Priced) -> None:
         """Refuse a call of several models some of which other limits are for: it is held once, on one set of accounts.

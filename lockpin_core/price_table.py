@@ -135,8 +135,16 @@ class PriceTable:
         base_model = self._same_as(key, entry) or known
         if base_model is not None:
             return self._join(provider, key, base_model, model)
-        rules = self.shipped[provider].rules if provider in self.shipped else TermRules()
-        return model_of(provider, model, entry, rules, user=True) if entry.blocks else None  # empty: no price
+        return self._alone(provider, key, model) if entry.blocks else None  # empty: no price
+
+    def _alone(self, provider: str, key: str, model: str) -> Model:
+        """Read a user's entry for a model that no shipped price is known of, once for each provider."""
+        pair = (provider, key, "", "")
+        if pair not in self._joined:
+            rules = self.shipped[provider].rules if provider in self.shipped else TermRules()
+            self._joined[pair] = model_of(provider, key, self._user[key], rules, user=True)
+        found = self._joined[pair]
+        return found if found.id == model else replace(found, id=model)
 
     def _glob(self, model: str) -> str | None:
         globs = [key for key in self._user if "*" in key and fnmatchcase(model, key)]

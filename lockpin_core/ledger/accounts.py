@@ -142,8 +142,11 @@ class Balance:
 
     def next_leaving(self) -> int | None:
         """Say when the next spend leaves; None: nothing does."""
-        counted = (leaves for leaves, step in self.steps.items() if step.spent_nano or step.spent_tokens)
-        return min(counted, default=None)
+        first = None
+        for leaves, step in self.steps.items():
+            if (first is None or leaves < first) and (step.spent_nano or step.spent_tokens):
+                first = leaves
+        return first
 
     def _leaves(self, at: int) -> int | None:
         return leaves_at(at, self.period_ms) if self.period_ms else None
@@ -194,8 +197,11 @@ def is_in(span: WindowSpan, now: datetime) -> bool:
 
 def own_budget(default: Budget, terms: TaskTerms | None) -> Budget:
     """Give a task's own budget: what a command set, which enforces, else the default."""
-    if terms is None:
-        return default
+    return default if terms is None else _told_budget(default, terms)
+
+
+@functools.lru_cache(maxsize=1024)
+def _told_budget(default: Budget, terms: TaskTerms) -> Budget:
     users = users_of(terms.user)
     if terms.limit_nano is None and terms.limit_tokens is None:
         return replace(default, users=users) if users else default

@@ -43,7 +43,7 @@ from lockpin_core.ledger.protocol import (
 from lockpin_core.ledger.pulse import Pulse, Ticks
 from lockpin_core.ledger.questions import Asking, Question
 from lockpin_core.ledger.turns import Waiter
-from lockpin_core.ledger.watchers import watching
+from lockpin_core.ledger.watchers import folder_of, watching_in
 from lockpin_core.ledger.writer import Deliver, Writer, deliver_here
 from lockpin_core.money import Money
 
@@ -94,7 +94,7 @@ class SqliteLedger:
         except LedgerError:
             connection.close()
             raise
-        self._watching = partial(watching, path, ticks)
+        self._watching = partial(watching_in, folder_of(path), ticks)
         books = Books(connection, self.writer_id)
         books.room.ticks, books.room.pulse = ticks, Pulse(self._liveness.folder, self.writer_id, ticks)
         self._writer = Writer(

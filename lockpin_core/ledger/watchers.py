@@ -31,8 +31,13 @@ def folder_of(ledger: Path) -> Path:
 
 def watching(ledger: Path, ticks: Ticks = monotonic_s) -> int:
     """Say how many watch."""
+    return watching_in(folder_of(ledger), ticks)
+
+
+def watching_in(folder: Path, ticks: Ticks = monotonic_s) -> int:
+    """Say the same of the folder of a ledger: it is looked at for every call."""
     try:
-        with os.scandir(folder_of(ledger)) as entries:
+        with os.scandir(folder) as entries:
             return sum(_is_there(entry, _ns(ticks())) for entry in entries)
     except OSError:
         return 0

@@ -21,5 +21,5 @@ def is_signed(request: Request) -> bool:
 
 def is_presigned(query: str) -> bool:
     """Say whether a query, with its question mark or without, holds a signature, or says how one was made."""
-    parts = query.removeprefix("?").split("&")
+    parts = query.removeprefix("?").split("&") if query else ()
     return any(unquote(part.partition("=")[0]).strip().lower() in _PARAMETERS for part in parts)

@@ -87,13 +87,13 @@ BUGS = (
     ),
     Bug(
         "what just fits is refused", "budgets.py",
-        "left is None or most <= left or not most",
-        "left is None or most < left or not most",
+        "left is None or most.nano <= left or not most.nano",
+        "left is None or most.nano < left or not most.nano",
     ),
     Bug(
         "held money forgotten", "budgets.py",
-        "None if self.limit is None else self.limit - self.spent - self.held - self.reserved\n",
-        "None if self.limit is None else self.limit - self.spent\n",
+        "self.limit.nano - self.spent.nano - self.held.nano - self.reserved.nano\n",
+        "self.limit.nano - self.spent.nano\n",
     ),
     Bug(
         "tokens that are held are forgotten", "ledger/accounts.py",

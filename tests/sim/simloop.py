@@ -7,6 +7,7 @@ any more, not even what a cancelled task would still do; and stopped for a while
 
 import asyncio
 import contextvars
+import functools
 import heapq
 import random
 from collections import deque
@@ -105,7 +106,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def context_of(owner: str) -> contextvars.Context:
-    """Make the context in which callbacks belong to a process."""
+    """Make a context in which callbacks belong to a process."""
+    return _empty_context(owner).copy()
+
+
+@functools.cache
+def _empty_context(owner: str) -> contextvars.Context:
     context = contextvars.Context()
     context.run(OWNER.set, owner)
     return context
