@@ -15,7 +15,7 @@ from mitmproxy import http
 
 from lockpin_addons import again, guard
 from lockpin_addons.fallbacks import Fallbacks, served_line, skipped_line, turn_to
-from lockpin_addons.notices import SKIPPED, held_headers, put, settled_headers
+from lockpin_addons.notices import SKIPPED, WAITED, held_headers, put, settled_headers
 from lockpin_addons.route import lower_headers
 from lockpin_addons.trip import Kind, Tries, Trip
 from lockpin_core.attempts import Dice, has_failed, pause_ms
@@ -212,7 +212,10 @@ class Attempts:
         trip.tries.number += 1
         if trip.tries.made >= trip.terms.config.near_cap.retry.attempts and not trip.tries.others:
             flow.metadata.pop(again.ATTEMPTS, None)
+        waited = trip.headers.get(WAITED)  # before the first attempt, whose row has it
         trip.headers = held_headers(trip.admitted.held, trip.admitted.loop)
+        if waited is not None:
+            trip.headers[WAITED] = waited
         served = trip.tries.served or trip.admitted.instead
         if served is not None:
             trip.headers["X-Lockpin-Fallback"] = served_line(served)

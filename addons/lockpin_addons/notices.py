@@ -20,6 +20,7 @@ from lockpin_core.receipt import ReceiptFacts, receipt
 from lockpin_core.refusals import stamp
 
 MIN_CALLS_FOR_FORECAST = 3
+WAITED = "X-Lockpin-Waited-Ms"
 SKIPPED = "X-Lockpin-Fallback-Skipped"  # on a reply once for each model
 MAX_VALUE_BYTES = 8 * 1024  # of what grows with the number of accounts: common clients read no line of 64 KB
 _AS_THEY_ARE = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not in ";,%")
@@ -35,7 +36,7 @@ def held_headers(held: Held, loop: str | None = None) -> dict[str, str]:
     if call.degrade:
         headers["X-Lockpin-Degrade"] = ", ".join(call.degrade)
     if call.waited_ms:
-        headers["X-Lockpin-Waited-Ms"] = str(call.waited_ms)
+        headers[WAITED] = str(call.waited_ms)
     if held.degraded:
         headers["X-Lockpin-Degraded"] = "ledger"
     if loop is not None:

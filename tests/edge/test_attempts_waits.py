@@ -107,6 +107,15 @@ def test_it_passes_on_as_it_is_also_a_second_time():
     assert (end.charge.amount, end.charge.tokens, end.over_hold) == (Money.parse("0.03"), 40, False)
 
 
+@pytest.mark.parametrize(("status", "attempts"), [(429, 3), (503, 3), (503, 1)])
+def test_what_a_call_waited_before_it_left_first_is_told_with_whichever_reply_it_gets(status, attempts):
+    desk = Waits(body("ink", 100), fallbacks=OTHERS, attempts=attempts)
+    desk.trip.headers = {"X-Lockpin-Waited-Ms": "1234"}
+
+    assert desk.fail(status)
+    assert desk.trip.headers["X-Lockpin-Waited-Ms"] == "1234"
+
+
 def test_what_a_later_attempt_costs_is_bounded_by_what_is_held_then():
     told = body("ink", 100)
     size = len(json.dumps(told))
