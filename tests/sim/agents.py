@@ -12,6 +12,7 @@ from lockpin_core.engine import Answered, Passed
 from lockpin_core.prices import shipped_dir
 from lockpin_core.providers import Providers
 from tests.sim import traffic
+from tests.sim.again import Again
 from tests.sim.disk import Crash
 from tests.sim.model import Fault
 
@@ -35,7 +36,7 @@ class Agents:
 
     def __init__(self, world):
         self.world, self.dice, self.loop = world, world.dice, world.loop
-        self.sent, self.wants = {}, {}
+        self.sent, self.wants, self.again = {}, {}, Again(self)
         self.lost = set()  # calls whose settlement is missing
         self.refused_for_good = {}  # instants, by what makes calls the same
 
@@ -174,6 +175,31 @@ class Agents:
             raise Fault(f"FALSE REFUSAL: call {name} is refused after {took_s} s, and only held money is in its way")
 
     async def exchange(self, proxy, admitted, script, asked, task):
+        """Send a call, and again where that fails and Lockpin sends it again; then settle."""
+        tries, body = self.again.tries(asked), admitted.body or asked.body
+        while True:
+            admitted, reading, outcome, sent = await self.attempt(proxy, admitted, script, asked)
+            if outcome.ending is Ending.CLIENT_LEFT:
+                break
+            following = await self.again.after(proxy, admitted, outcome, asked, task, tries)
+            if following.is_ended:
+                return
+            if following.admitted is None:
+                break
+            name, failed = following.admitted.held.call.id, admitted.held.call.id
+            if name == failed and sent.bill[0]:
+                raise Fault(
+                    f"OVERSHOOT: call {name} is billed {sent.bill[0]} nano, and its hold serves another attempt"
+                )
+            if following.asked is not asked:
+                asked, body = following.asked, following.admitted.body or following.asked.body
+            admitted = following.admitted
+            script = traffic.script(self.dice, asked, body, f"{name}_{tries.number}")
+            self.check_leaving(name, admitted, proxy, task, asked, body, script)
+        self.settle(proxy, admitted, reading, outcome, script, asked, task)
+
+    async def attempt(self, proxy, admitted, script, asked):
+        """Send a call once; give how it is held by then, what of its reply was read, how it ended, and its bill."""
         engine, call = proxy.engine, admitted.held.call
         name, began = call.id, self.loop.time()
         sent = Sent(None if script.kind not in ("not_sent", "refused") else (0, 0))
@@ -208,21 +234,27 @@ class Agents:
         outcome = Outcome(ending, status, -int(-(self.loop.time() - began) // 1))
         if ending is Ending.CLIENT_LEFT and script.kind in ("not_sent", "refused", "failed"):
             sent.bill = (0, 0)
+        sent.is_told = script.kind in ("done", "not_sent", "refused") and ending is not Ending.CLIENT_LEFT
+        if script.kind == "not_sent":
+            self.sent[name] = sent
+        return admitted, reading, outcome, sent
+
+    def settle(self, proxy, admitted, reading, outcome, script, asked, task):
+        """Tell what became of a call: once, twice, or not at all."""
+        engine, name = proxy.engine, admitted.held.call.id
         if "late" in self.world.plan.faults and self.dice.random() < 0.01:
             self.world.note("settlement is missing", name)
             self.world.counts["lost"] += 1
             self.lost.add(name)
+            self.sent[name].is_told = False
             return
-        sent.is_told = script.kind in ("done", "not_sent", "refused") and ending is not Ending.CLIENT_LEFT
-        if script.kind == "not_sent":
-            sent.is_told, self.sent[name] = True, sent
         engine.settle(admitted, reading, outcome)
         if "late" in self.world.plan.faults and not asked.background and self.dice.random() < 0.02:
             self.world.note("settled twice", name)
             engine.settle(
                 admitted, Reading(), Outcome(*self.dice.choice(((Ending.NOT_SENT, None), (Ending.DONE, 200))))
             )
-        if script.upstream_id is not None and script.kind == "later" and ending is Ending.DONE:
+        if script.upstream_id is not None and script.kind == "later" and outcome.ending is Ending.DONE:
             self.world.kept.append(self.loop.task_as("", self.poll_later(script, asked, task)))
 
     def final_bill(self, script, asked, relayed, ending):

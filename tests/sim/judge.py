@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from lockpin_core.call import Charge
 from lockpin_core.ledger.protocol import Held, Short
 from lockpin_core.ledger.verify import verify
+from lockpin_core.money import Money
 from tests.sim import traffic
 from tests.sim.model import UNTOLD, Fault, Model
 
@@ -64,6 +66,8 @@ class Judge:
         self.world, self.model = world, Model(rules)
         self.asked_first, self.asked_last, self.heard_last, self.owners, self.seen_row = {}, {}, {}, {}, 0
         self.reader, self.commits = None, 0
+        self.in_place_of = {}  # by call that takes the place of a failed one: that one, and what it costs
+        self.unheard = None  # answers that are to be judged after another one
         self.near = {}  # by call: whether its task was near its cap when it was found to be short
         self.deferred = set()  # calls that are held for usage that comes later
 
@@ -212,6 +216,10 @@ class Judge:
             for s in answer.standings
         }
         whole = (call.quote.most.nano, call.quote.tokens)
+        if call.attempt.number > 1:
+            freed = self.freed_by(*self.in_place_of[call_id]) if call_id in self.in_place_of else None
+            self.model.judge_short(call_id, payers_of(call), *whole, self.world.ledger_us(), seen, freed=freed)
+            return
         wants, floor = self.world.agents.wants[call_id], LOW_FLOOR if near else self.world.config.fit.floor
         least = traffic.least_of(wants, *whole, call.output_limit, floor, near=near)
         transient, lower_transient, has_room = self.model.judge_short(
@@ -220,6 +228,16 @@ class Judge:
         needed = least if lower_transient and not transient else whole
         self.heard_last[call_id] = transient or lower_transient, seen, needed, has_room
         self.world.note("short", call_id, *whole, "transient" if transient else "final", least, has_room, seen)
+
+    def freed_by(self, failed, outcome):
+        """Say on which accounts how much comes free if a failed attempt ends at its cost."""
+        hold, cost = self.model.calls[failed], (0, 0)
+        if hold.charged is not None:
+            return None
+        if isinstance(outcome, Charge):
+            outcome = outcome.within(Money(hold.held[0]), hold.held[1])
+            cost = outcome.amount.nano, outcome.tokens
+        return hold.accounts, (hold.held[0] - cost[0], hold.held[1] - cost[1])
 
     def check_held(self, call, answer):
         """A call that may go has its hold on the books, or no limit."""

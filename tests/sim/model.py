@@ -110,10 +110,11 @@ class Account:
         usd = None if self.rule.usd is None else self.rule.usd + self.raised + sum(part[1] for part in self.raises)
         return usd, self.rule.tokens
 
-    def fits(self, usd, tokens):
+    def fits(self, usd, tokens, freed=(0, 0)):
+        """Say whether so much fits once so much has come free."""
         most, most_tokens = self.limits()
-        return (not usd or most is None or self.spent[0] + self.held[0] + usd <= most) and (
-            not tokens or most_tokens is None or self.spent[1] + self.held[1] + tokens <= most_tokens
+        return (not usd or most is None or self.spent[0] + self.held[0] - freed[0] + usd <= most) and (
+            not tokens or most_tokens is None or self.spent[1] + self.held[1] - freed[1] + tokens <= most_tokens
         )
 
     def is_transient(self, usd, tokens):
@@ -352,12 +353,13 @@ class Model:
 
     # What answers say.
 
-    def judge_short(self, call, payers, usd, tokens, wall, seen, least=None):
+    def judge_short(self, call, payers, usd, tokens, wall, seen, least=None, freed=None):
         """Say whether a hold that was not given was right not to be: as the books stood at some point of the last
         commit, which is where the answer comes from.
 
         `payers`: task, machine, provider, model. `seen`: what the answer says of each account, (spent, held, spent tokens, held tokens, limits) by (budget, subject).
-        `least`: dollars and tokens of the smallest version; None: there is none.
+        `least`: dollars and tokens of the smallest version; None: there is none. `freed`: on which accounts how much
+        comes free for it.
         Gives whether only held money was in the way of the whole; the same of the smallest, and whether that one fits.
         """
         at = self.tick(wall)
@@ -367,7 +369,8 @@ class Model:
             for key in keys:
                 self.accounts[key].pass_time(at)
             if self.looks_like(keys, seen):
-                fits = all(self.accounts[key].fits(usd, tokens) for key in keys)
+                free_on, free = freed or ((), (0, 0))
+                fits = all(self.accounts[key].fits(usd, tokens, free if key in free_on else (0, 0)) for key in keys)
                 transient = all(self.accounts[key].is_transient(usd, tokens) for key in keys)
                 lower = least is not None and all(self.accounts[key].is_transient(*least) for key in keys)
                 has_room = least is not None and all(self.accounts[key].fits(*least) for key in keys)

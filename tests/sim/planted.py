@@ -182,6 +182,25 @@ BUGS = (
         '        limits = [[json.loads(row[1])["limit_nano"], row[0]] for row in raw]\n'
         '        if self._raw is None or limits != [[json.loads(row[1])["limit_nano"], row[0]] for row in self._raw]:\n',
     ),
+    Bug(
+        "an attempt that was billed is free", "engine_attempts.py",
+        "return None if isinstance(cost, Later) or is_started else cost",
+        'return None if isinstance(cost, Later) or is_started else Void("failed")',
+    ),
+    Bug(
+        "an attempt under the hold of the one before", "engine_attempts.py",
+        "return Following(replace(admitted, held=answer), ended)", "return Following(admitted, ended)",
+    ),
+    Bug(
+        "what has failed is in the way of what follows", "ledger/attempts.py",
+        "after = standings if held is None else left_by(standings, held, cost, allowed)", "after = standings",
+    ),
+    Bug(
+        "a fallback forgets what has failed", "ledger/attempts.py",
+        "resolved = books.settle(call_id, outcome) if isinstance(outcome, Charge) else books.void(call_id, outcome)\n"
+        "        answer = books.hold(call, rules, out_of_turn=True)",
+        "resolved, answer = None, books.hold(call, rules, out_of_turn=True)",
+    ),
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from lockpin_core.engine import Engine
+from lockpin_core.engine_attempts import AttemptsEngine
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Rules
@@ -82,6 +82,7 @@ class Process:
             )  # fmt: skip
         self.machine = world.dice.choice(("box", "box", "box", "den"))  # a name is all that it is
         self.open = {}  # calls under way here, by id: what their client waits for
+        self.again_at, self.again_of = {}, {}  # which of their attempts runs; whose attempt it is
         self.configure(world.config)
 
     def elsewhere(self):
@@ -102,7 +103,7 @@ class Process:
 
     def configure(self, config):
         self.rules = Rules(config.all_budgets(), config.task_default())
-        self.engine = Engine(config, PRICES, Watched(self), rules=self.rules, clock=self.world.wall)
+        self.engine = AttemptsEngine(config, PRICES, Watched(self), rules=self.rules, clock=self.world.wall)
 
     def define(self):
         """Put what is configured in force."""
@@ -123,7 +124,7 @@ class Process:
         try:
             for action in actions:
                 operation, answer = action.args
-                self.world.judge.heard(operation.call_id, answer)
+                self.world.judge.heard(operation.call_id, answer[1] if isinstance(answer, tuple) else answer)
         except Fault as fault:
             self.world.fail(fault)
         self.world.loop.run_as_later(self.name, self.world.dice.choice((0, 0, 0.001, 0.01)), deliver, actions)
@@ -149,11 +150,34 @@ class Watched:
             world.judge.committed()
         return holding
 
+    def replace(self, call_id, outcome, call, rules, *, keep):
+        world = self._world
+        world.judge.asked(call)
+        if keep:
+            world.judge.in_place_of[call.id] = call_id, outcome
+        if world.backend != "memory":
+            return self._ledger.replace(call_id, outcome, call, rules, keep=keep)
+        world.judge.unheard = waiting = []  # who waited is answered in the same step, after this call
+        replacing = self._ledger.replace(call_id, outcome, call, rules, keep=keep)
+        world.judge.unheard = None
+        world.judge.committed()
+        for heard, found in [(call.id, replacing), *waiting]:
+            self._judge(heard, found)
+        return replacing
+
     def _heard(self, call_id, found):
+        judge = self._world.judge
+        if judge.unheard is not None:
+            judge.unheard.append((call_id, found))
+            return
+        judge.committed()
+        self._judge(call_id, found)
+
+    def _judge(self, call_id, found):
         if not found.cancelled() and found.exception() is None:
+            answer = found.result()
             try:
-                self._world.judge.committed()
-                self._world.judge.heard(call_id, found.result())
+                self._world.judge.heard(call_id, answer[1] if isinstance(answer, tuple) else answer)
             except Fault as fault:
                 self._world.fail(fault)
 
@@ -230,8 +254,9 @@ class Processes:
         self.world.loop.kill(proxy.name)
         self.world.kept.append(proxy)
         for call, answer in proxy.open.items():
-            if call in sent and sent[call].bill is None:
-                sent[call].bill = 0, 0  # what it costs is within what it was held at, and that is charged
+            for attempt in {call, proxy.again_at.get(call, call)} & sent.keys():
+                if sent[attempt].bill is None:
+                    sent[attempt].bill = 0, 0  # what it costs is within what it was held at, and that is charged
             if not answer.done():
                 answer.set_exception(ConnectionError(why))
                 answer.exception()

@@ -129,7 +129,7 @@ def script(dice, asked, sent, number):
     bill = bill_of(served, grown, output, searches)
     wait = dice.choice((0.1, 0.5, 2.0, 8.0, 20.0)) * dice.random()
     kind = dice.choices(
-        ("done", "not_sent", "refused", "failed", "dropped", "cut", "silent", "garbled"), (80, 2, 3, 2, 2, 5, 3, 3)
+        ("done", "not_sent", "refused", "failed", "dropped", "cut", "silent", "garbled"), (74, 3, 5, 4, 3, 5, 3, 3)
     )[0]
     if asked.background:
         kind = dice.choice(("later", "later", "never"))
@@ -137,7 +137,7 @@ def script(dice, asked, sent, number):
     if kind == "not_sent":
         return Script(kind, None, [(wait, b"")], (0, 0))
     if kind == "refused":
-        return Script(kind, dice.choice((400, 404, 429)), [(wait, b'{"error":{"message":"no"}}')], (0, 0))
+        return Script(kind, dice.choice((400, 404, 429, 429)), [(wait, b'{"error":{"message":"no"}}')], (0, 0))
     if kind == "failed":
         return Script(kind, 500, [(wait, b'{"error":{"message":"oops"}}')], (0, 0))
     if kind == "dropped":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config, Fit, TaskKeys
+from lockpin_core.config_near_cap import NearCap, Retry
 from lockpin_core.money import Money
 from lockpin_core.windows import Window
 from tests.sim import traffic
@@ -28,7 +29,7 @@ from tests.sim.trouble import Trouble
 BASE = datetime(2026, 11, 29, 20, tzinfo=UTC)  # four hours before a day ends
 SETTLED_S = 450  # more than background calls are held, and longer than anybody waits
 SHARED = "/dev/shm"  # a disk in memory, where there is one
-FAULTS = ("crash", "disk", "pause", "clock", "leave", "change", "late", "stop")
+FAULTS = ("crash", "disk", "pause", "clock", "leave", "change", "late", "stop", "again")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,20 @@ class World:
         self.slow_s, self.trace, self.done, self.started = 0.0, [], 0, 0
         self.proxies, self.ledger_in_memory = {}, None
         self.counts = dict.fromkeys(
-            ("held", "refused", "early", "left", "crashes", "unavailable", "waited", "lost", "corrected", "shrunk"), 0
+            (
+                "held",
+                "refused",
+                "early",
+                "left",
+                "crashes",
+                "unavailable",
+                "waited",
+                "lost",
+                "corrected",
+                "shrunk",
+                "again",
+            ),
+            0,
         )
         self.folder = Path(tempfile.mkdtemp(prefix="lockpin-sim-", dir=SHARED if Path(SHARED).is_dir() else None))
         self.path = self.folder / "ledger.sqlite3"
@@ -81,9 +95,10 @@ class World:
         budgets = [b for b in (*budgets, self.late) if b.name in ("daily", "seen") or dice.random() < 0.5]
         own = TaskKeys(budget_usd=Money.parse(dice.choice(("0.2", "2", "20"))) if dice.random() < 0.7 else None)
         wait_ms = dice.choice((0, 5_000, 30_000))
+        retry = Retry(dice.choice((1, 2, 3))) if "again" in self.plan.faults else Retry()
         return replace(
             Config(None, self.path, daily_usd=None, pricing=traffic.PRICING, task=own, queue_wait_ms=wait_ms),
-            budgets=tuple(budgets), hold_for_ms=300_000, fit=Fit(True, 4000, dice.choice((64, 4096))),
+            budgets=tuple(budgets), hold_for_ms=300_000, near_cap=NearCap(retry=retry), fit=Fit(True, 4000, dice.choice((64, 4096))),
         )  # fmt: skip
 
     def late_budget(self):
