@@ -34,4 +34,12 @@ def put(
         return failed_response(refusal, lockpin)
     if client.refusal == "400":
         return refuse(replace(refusal, status=400), lockpin)
-    return refuse(refusal, lockpin)
+    return _at_once(refuse(refusal, lockpin)) if client.refusal == "at_once" else refuse(refusal, lockpin)
+
+
+def _at_once(reply: Reply) -> Reply:
+    """Let a client that tries again whatever we say do so without a pause, and show the refusal at once.
+
+    Where waiting is meant, `Retry-After` says how long.
+    """
+    return reply if "retry-after" in reply.headers else replace(reply, headers={**reply.headers, "retry-after-ms": "0"})

@@ -57,8 +57,12 @@ class Money:
         return self.nano != 0
 
     def decimal(self) -> Decimal:
-        """Give the exact dollars."""
-        return Decimal(self.nano).scaleb(-9)
+        """Give the exact dollars, without trailing zeros.
+
+        Some clients take "500" anywhere in an error for a status that is worth another try, and a quote of $0.4880025
+        with nine decimals would have it.
+        """
+        return Decimal(self.exact())
 
     def exact(self) -> str:
         """Write the exact dollars, without exponent and without trailing zeros: "0.0214", "25", "0"."""

@@ -12,6 +12,8 @@ from lockpin_core.wire import wire_named
 OVER = Refusal("budget_exceeded", 402, "lockpin: over", {"retry_after_s": 90, "transient": False})
 OBJECT = {"code": "budget_exceeded", "task": "t", "call": "c1"}
 CODEX, AIDER, OTHER = {"originator": "codex_exec"}, {"user-agent": "litellm/1.81.10"}, {"user-agent": "curl/8"}
+OPENCODE = {"user-agent": "opencode/1.18.33 ai-sdk/provider-utils/4.0.46 runtime/bun/1.3.14"}
+PAUSED = Refusal("spend_rate_exceeded", 429, "lockpin: too fast", {}, retry_after_s=90)
 
 
 def made(wire, setting="auto", headers=OTHER, refusal=OVER, shape="openai"):
@@ -68,6 +70,19 @@ def test_aider_gets_a_400_with_the_same_words(wire):
 
     found = json.loads(body)
     assert (reply.status, found["error"]["message"], found["lockpin"]) == (400, "lockpin: over", OBJECT)
+
+
+@pytest.mark.parametrize("wire", ["openai_responses", "anthropic_messages"])
+def test_opencode_may_try_a_402_again_at_once_and_waits_where_waiting_is_meant(wire):
+    reply, body = made(wire, headers=OPENCODE)
+
+    found = json.loads(body)
+    assert (reply.status, found["error"]["message"], found["lockpin"]) == (402, "lockpin: over", OBJECT)
+    assert (reply.headers["retry-after-ms"], reply.headers["x-should-retry"]) == ("0", "false")
+    paused, _ = made(wire, headers=OPENCODE, refusal=PAUSED)
+    assert (paused.headers["retry-after"], paused.headers.get("retry-after-ms")) == ("90", None)
+    for other in (made(wire), made(wire, "lockpin", OPENCODE), made(wire, "provider", OPENCODE)):
+        assert "retry-after-ms" not in other[0].headers
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,8 @@ def test_a_rate_times_a_count_is_exact(pico, count, pieces):
 )
 def test_an_amount_is_shared_out_without_a_rest(total, weights, shares):
     assert shared_out(total, weights) == shares
+
+
+@pytest.mark.parametrize("dollars", ["0.4880025", "0.01", "25", "0", "1000", "-0.5", "0.000000001"])
+def test_dollars_are_given_without_zeros_at_the_end(dollars):
+    assert format(Money.parse(dollars).decimal(), "f") == dollars
