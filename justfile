@@ -19,9 +19,12 @@ lock:
     }
     compile -o requirements.lock
     compile --group dev --extra oidc --constraints requirements.lock -o requirements-dev.lock
+    uv pip compile tests/clients/aider/requirements.in --python-version 3.12 --universal --generate-hashes --upgrade \
+        --no-emit-index-url --no-header --no-annotate --quiet -o tests/clients/aider/requirements.lock
     mark() { printf '%s\n' "$1" | cat - "$2" > "$2.new" && mv "$2.new" "$2"; }
     mark '# Versions and hashes of what Lockpin runs with; CPython 3.12 and newer. Written by `just lock`.' requirements.lock
     mark '# Versions and hashes of what its checks run with; CPython 3.12 and newer. Written by `just lock`.' requirements-dev.lock
+    mark '# Versions and hashes of what aider runs with; CPython 3.12. Written by `just lock`.' tests/clients/aider/requirements.lock
 
 # Build the wheel and the source distribution into dist/
 build:

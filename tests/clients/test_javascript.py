@@ -18,7 +18,7 @@ from exchanges import CONFIG, EXCHANGES, REFUSED, Exchange
 from processes import until
 
 pytestmark = pytest.mark.skipif(
-    agents.installed("sdks", "") is None, reason="the SDKs are not installed; `scripts/test --clients` does it"
+    agents.installed("sdks") is None, reason="the SDKs are not installed; `scripts/test --clients` does it"
 )
 
 ASK = Path(__file__).resolve().parent / "ask.cjs"
@@ -54,7 +54,7 @@ def make(rig: Rig, exchange: Exchange, *, task: str, model: str = "plain-model")
         "url": rig.proxy.url + BASES[exchange.sdk],
         "headers": headers,
     }
-    folder = agents.installed("sdks", "openai")
+    folder = agents.installed("sdks/node_modules/openai")
     done = subprocess.run(
         [shutil.which("node") or "node", ASK, folder.parent.parent, json.dumps(told)],
         env=agents.bare(rig.proxy.home), capture_output=True, text=True, timeout=60, check=True,

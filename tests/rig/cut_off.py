@@ -118,10 +118,15 @@ class Talk:
 
 _CLAUDE = {"user_agent": "claude-cli/2.1.197 (external, cli)", "x_claude_code_session_id": "s-1"}
 _AIDER = {"user_agent": "litellm/1.81.10"}
+_AIDER_CHAT = {
+    "user_agent": "OpenAI/Python 2.20.0",
+    "x_stainless_raw_response": "true",
+    "x_stainless_read_timeout": "600.0",
+}
 CLIENTS: dict[str, Callable[[], Talk]] = {
     "claude code": lambda: Talk("/anthropic/v1/messages", "max_tokens", "messages", dict(_CLAUDE)),
     "aider, messages": lambda: Talk("/anthropic/v1/messages", "max_tokens", "messages", dict(_AIDER)),
-    "aider, chat": lambda: Talk("/openai/v1/chat/completions", "max_tokens", "messages", dict(_AIDER)),
+    "aider, chat": lambda: Talk("/openai/v1/chat/completions", "max_tokens", "messages", dict(_AIDER_CHAT)),
     "responses": lambda: Talk(
         "/openai/v1/responses", "max_output_tokens", "input", {"user_agent": "OpenAI/Python 3.57"}
     ),

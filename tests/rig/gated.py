@@ -24,15 +24,16 @@ def hold_all(pool: Executor, proxy: Proxy, tasks: Iterable[str], gate: Path, tok
     order = sdks.order(head_gate=str(gate), body=_REPLY)["x-origin"]
 
     def hold(task: str) -> client.Answer:
-        return client.call(proxy, PATH, body, patience_s=120, x_lockpin_task=task, x_origin=order)
+        return client.call(proxy, PATH, body, patience_s=300, x_lockpin_task=task, x_origin=order)
 
+    open_before = len(proxy.rows("SELECT 1 FROM open_holds"))
     calls = [pool.submit(hold, task) for task in tasks]
-    until(lambda: len(proxy.rows("SELECT 1 FROM open_holds")) == len(calls))
+    until(lambda: len(proxy.rows("SELECT 1 FROM open_holds")) == open_before + len(calls))
     return calls
 
 
-def waiting(proxy: Proxy, count: int) -> int:
-    """Let so many calls wait; give the instant at which the last of them began to, in microseconds since 1970."""
-    query = "SELECT DISTINCT call, since FROM waiting"
-    found = until(lambda: len(rows := proxy.rows(query)) == count and rows, 60)
+def waiting(proxy: Proxy, count: int, task: str | None = None) -> int:
+    """Let so many calls wait, of a task or of all; give when the last of them began to, in microseconds since 1970."""
+    query = "SELECT DISTINCT call, since FROM waiting WHERE ? IN (task, '')"
+    found = until(lambda: len(rows := proxy.rows(query, task or "")) == count and rows, 120)
     return max(row["since"] for row in found)

@@ -1,10 +1,11 @@
-"""Plays the model of an agent: so many turns that ask for a tool, then one that ends; on three wires, with usage.
+"""Plays the model of an agent: so many turns that ask for a tool, then one that ends; on four wires, with usage.
 
 The turn is read from the conversation itself (the tool results in it), so a request that is sent again gets the same
 answer. A script is JSON: {"tool_turns", "start", "step"}, the last two with the tokens of each kind: "input",
 "cache_read", "cache_write", "output". Turn n uses start + n × step of each, and no more output than the call allows.
-"tools" may name the tool of a turn: {"0": ["WebSearch", {"query": …}]}; else it is a shell. With "cut_off" a reply of
-Messages that uses its whole output limit says that it stopped there.
+"tools" may name the tool of a turn: {"0": ["WebSearch", {"query": …}]}; else it is a shell. Who offers none, but asks
+for edits of files in its own words (aider), gets one that fails, and asks again. With "cut_off" a reply of Messages
+that uses its whole output limit says that it stopped there.
 """
 
 import itertools
@@ -12,9 +13,11 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 
-PAID = ("/messages", "/responses", ":generateContent", ":streamGenerateContent")
+PAID = ("/messages", "/responses", "/chat/completions", ":generateContent", ":streamGenerateContent")
 COUNTING = ("/count_tokens", "/input_tokens", ":countTokens")
-_SHELLS = ("Bash", "exec_command", "shell", "shell_command", "run_shell_command")
+_SHELLS = ("Bash", "bash", "exec_command", "shell", "shell_command", "run_shell_command")
+_EDITS, _FAILED = "*SEARCH/REPLACE block*", "SEARCH/REPLACE block failed to match!"
+_EDIT = "turn.txt\n```\n<<<<<<< SEARCH\nwhat was never there\n=======\nturn-{turn}\n>>>>>>> REPLACE\n```\n"
 _ids = itertools.count(1)
 
 
@@ -69,6 +72,7 @@ def turn_of(request: dict) -> int:
     return shortened + max(
         sum(text.count(mark) for mark in ('"type": "tool_result"', '"type": "function_call_output"')),
         text.count('"functionResponse": '),
+        text.count(_FAILED),
     )
 
 
@@ -91,8 +95,11 @@ def _tool(request: dict, script: dict) -> tuple[str, dict] | None:
     return shell, {"cmd": command} if shell == "exec_command" else {"command": command, "description": "say the turn"}
 
 
-def _said(request: dict) -> str:
-    return f"finished after {turn_of(request)} tools"
+def _said(request: dict, script: dict) -> str:
+    turn = turn_of(request)
+    if turn < script["tool_turns"] and "tools" not in request and _EDITS in json.dumps(request):
+        return _EDIT.format(turn=turn)
+    return f"finished after {turn} tools"
 
 
 def _order(kind: str, body: str, used: Used, model: str) -> dict:
@@ -125,7 +132,7 @@ def _messages(_path: str, request: dict, script: dict) -> dict:
         block, made = {"type": "tool_use", "id": f"toolu_{number}", "name": tool[0], "input": {}}, tool[1]
         delta = {"type": "input_json_delta", "partial_json": json.dumps(made)}
     else:
-        block, made = {"type": "text", "text": ""}, _said(request)
+        block, made = {"type": "text", "text": ""}, _said(request, script)
         delta = {"type": "text_delta", "text": made}
     stop = "end_turn" if tool is None else "tool_use"
     if script.get("cut_off") and used.output == request["max_tokens"]:
@@ -155,7 +162,7 @@ def _responses(_path: str, request: dict, script: dict) -> dict:
         item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": tool[0],
                 "arguments": json.dumps(tool[1]), "status": "completed"}  # fmt: skip
     else:
-        part = {"type": "output_text", "text": _said(request), "annotations": []}
+        part = {"type": "output_text", "text": _said(request, script), "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
     prompt = used.input + used.cache_read + used.cache_write
     usage = {"input_tokens": prompt, "output_tokens": used.output, "total_tokens": prompt + used.output,
@@ -166,12 +173,46 @@ def _responses(_path: str, request: dict, script: dict) -> dict:
     ended = started | {"status": "completed", "output": [item], "usage": usage}
     if not request.get("stream"):
         return _order("application/json", json.dumps(ended), used, model)
+    begun = item | {"status": "in_progress"} | ({"content": []} if item["type"] == "message" else {})
     events = [{"type": "response.created", "response": started},
-              {"type": "response.output_item.added", "output_index": 0, "item": item | {"status": "in_progress"}},
+              {"type": "response.output_item.added", "output_index": 0, "item": begun},
+              *_parts(item),
               {"type": "response.output_item.done", "output_index": 0, "item": item},
               {"type": "response.completed", "response": ended}]  # fmt: skip
     numbered = [event | {"sequence_number": index} for index, event in enumerate(events)]
     return _order("text/event-stream", _named_events(numbered), used, model)
+
+
+def _parts(item: dict) -> list[dict]:
+    """Give the events by which the text of a message comes."""
+    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+    found = []
+    for part in item.get("content", []):
+        found.append({"type": "response.content_part.added", **at, "part": part | {"text": ""}})
+        found.append({"type": "response.output_text.delta", **at, "delta": part["text"]})
+    return found
+
+
+def _chat(_path: str, request: dict, script: dict) -> dict:
+    limit = request.get("max_completion_tokens", request.get("max_tokens"))
+    used = replace(_usage(request, script, limit), cache_write=0)
+    number, model = next(_ids), request["model"]
+    said = {"role": "assistant", "content": _said(request, script)}
+    prompt = used.input + used.cache_read
+    usage = {"prompt_tokens": prompt, "completion_tokens": used.output, "total_tokens": prompt + used.output,
+             "prompt_tokens_details": {"cached_tokens": used.cache_read},
+             "completion_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
+    told = {"id": f"chatcmpl-{number}", "created": 1, "model": model}
+    if not request.get("stream"):
+        choice = {"index": 0, "message": said | {"refusal": None}, "finish_reason": "stop", "logprobs": None}
+        whole = told | {"object": "chat.completion", "choices": [choice], "usage": usage}
+        return _order("application/json", json.dumps(whole), used, model)
+    told |= {"object": "chat.completion.chunk"}
+    chunks = [told | {"choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+              told | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+              told | {"choices": [], "usage": usage}]  # fmt: skip
+    lines = [*(json.dumps(chunk) for chunk in chunks), "[DONE]"]
+    return _order("text/event-stream", "".join(f"data: {line}\n\n" for line in lines), used, model)
 
 
 def _gemini(path: str, request: dict, script: dict) -> dict:
@@ -184,7 +225,7 @@ def _gemini(path: str, request: dict, script: dict) -> dict:
     elif (tool := _tool(request, script)) is not None:
         part = {"functionCall": {"id": f"call_{number}", "name": tool[0], "args": tool[1]}}
     else:
-        part = {"text": _said(request)}
+        part = {"text": _said(request, script)}
     usage = {"promptTokenCount": used.input + used.cache_read, "cachedContentTokenCount": used.cache_read,
              "candidatesTokenCount": used.output, "totalTokenCount": used.input + used.cache_read + used.output,
              "serviceTier": "standard"}  # fmt: skip
@@ -202,6 +243,7 @@ def _gemini(path: str, request: dict, script: dict) -> dict:
 _PLAYS = {
     "/messages": _messages,
     "/responses": _responses,
+    "/chat/completions": _chat,
     ":generateContent": _gemini,
     ":streamGenerateContent": _gemini,
 }
