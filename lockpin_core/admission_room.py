@@ -29,6 +29,8 @@ from lockpin_core.ladder import CACHE_5M, FIT, TRIM, Cheaper, Rung, ladder
 from lockpin_core.ledger.answers import answer_of, failed_by
 from lockpin_core.ledger.protocol import Answer, Held, Ledger, Rules, Short, Smaller, Wait
 
+_WAITS = 3  # so often a call waits that was let wait no longer, and then a limit was raised
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -214,20 +216,26 @@ class Seeker:
 
     async def _room_for(self, lower: Lower, short: Short, search: _Search) -> Answer:
         answer: Answer = short
-        if not may_pass(short, lower.call) or self._wait(lower, search) is None:
+        before_ms = self.waits.waited_ms(lower.call.id)
+        if not may_pass(short, lower.call) or self._wait(lower, search, before_ms) is None:
             answer = await self._ask(lower.call, lower, out_of_turn=short.behind)
-        if not isinstance(answer, Short):
-            return answer
-        wait = self._wait(lower, search) if lower.may_pass(answer) else None
-        if wait is not None:
-            waited = await self._ask(lower.call, lower, wait=wait)
-            lower.call = replace(lower.call, waited_ms=self.waits.waited_ms(lower.call.id))
-            if not isinstance(waited, Short):
-                return waited
-        elif not answer.behind and lower(answer.standings) is None:
-            return answer
-        # Nothing that fits is refused, whoever stands before it; and limits and spend may be others by now.
-        return await self._ask(lower.call, lower, out_of_turn=True)
+        for _ in range(_WAITS):
+            if not isinstance(answer, Short):
+                break
+            wait, is_over = self._wait(lower, search, before_ms) if lower.may_pass(answer) else None, True
+            if wait is not None:
+                waited = await self._ask(lower.call, lower, wait=wait)
+                lower.call = replace(lower.call, waited_ms=self.waits.waited_ms(lower.call.id))
+                if not isinstance(waited, Short):
+                    return waited
+                is_over = lower.may_pass(waited)  # else its wait was broken off
+            elif not answer.behind and lower(answer.standings) is None:
+                return answer
+            # Nothing that fits is refused, whoever stands before it; and limits and spend may be others by now.
+            answer = await self._ask(lower.call, lower, out_of_turn=True)
+            if is_over:
+                break
+        return answer
 
     async def _lowering(self, search: _Search) -> Lowering:
         """Say how far a call may be lowered (SPEC §11)."""
@@ -337,11 +345,12 @@ class Seeker:
         self._latch.close(search.digest, self._clock())
         return Found(lower.priced, lower.call, short)
 
-    def _wait(self, lower: Lower, search: _Search) -> Wait | None:
-        """Say how long the call may wait; None: it may not."""
+    def _wait(self, lower: Lower, search: _Search, before_ms: int) -> Wait | None:
+        """Say how long the call may wait, which had waited so long before it came here; None: it may not."""
         if self._latch.is_closed(search.digest, self._clock()):
             return None
-        patience = min(timedelta(milliseconds=self._config.queue_wait_ms), self._left(search))
+        left_ms = self._config.queue_wait_ms - (self.waits.waited_ms(search.call.id) - before_ms)
+        patience = min(timedelta(milliseconds=left_ms), self._left(search))
         least = lower.least
         wait = Wait(patience) if least is None else Wait(patience, least[1].quote, least[1].reserve)
         return wait if patience > NO_TIME else None

@@ -161,6 +161,21 @@ def test_one_limit_that_is_final_is_enough():
     assert search.ledger.steps == [PLAIN, LOWER]
 
 
+def test_where_a_raise_leaves_held_money_alone_in_the_way_just_after_the_wait_was_broken_off_it_goes_on_to_wait():
+    search = Search(SHORT, OVER, SHORT, HELD)
+    search.ledger.pass_by = lambda _: search.clock.__setitem__(0, search.clock[0] + seconds(12))
+
+    assert search().answer is HELD
+    assert search.ledger.steps == [PLAIN, seconds(30), LAST, seconds(18)]
+
+
+def test_limits_that_change_all_the_time_keep_nobody_for_ever():
+    search = Search(SHORT, *[OVER, SHORT] * 50)
+
+    assert search().answer is SHORT
+    assert search.ledger.steps == [PLAIN, *[seconds(30), LAST] * 3]
+
+
 def test_waiting_can_be_turned_off():
     search = Search(SHORT, queue_s=0)
 

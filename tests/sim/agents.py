@@ -142,6 +142,9 @@ class Agents:
             return
         if decision.code == "task_closed" and self.world.trouble.was_closed(task):
             return
+        if decision.code == "spend_rate_exceeded" and name in self.world.judge.heard_pausing:
+            self.world.counts["paused"] += 1
+            return
         if decision.code != "budget_exceeded":
             raise Fault(f"call {name} is refused: {decision.code}: {decision.reply.body.decode()[:300]}")
         self.world.counts["refused"] += 1

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from lockpin_core.call import Charge
-from lockpin_core.ledger.protocol import Held, Short
+from lockpin_core.ledger.protocol import Held, Paused, Short
 from lockpin_core.ledger.verify import verify
 from lockpin_core.money import Money
 from tests.sim import traffic
+from tests.sim.breaker import Breaker
 from tests.sim.model import UNTOLD, Fault, Model
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,6 +60,12 @@ def is_near_cap(short):
     return own is not None and 0 < own.limit.nano * 4 <= own.spent.nano * 5
 
 
+def breaker_of(rule):
+    """Give the breaker of a configuration, in plain numbers."""
+    usd = None if rule.usd is None else rule.usd.nano
+    return Breaker(usd, rule.window_ms * 1000, rule.cooldown_ms * 1000)
+
+
 class Judge:
     """Compares what the books and the answers say with what the model says."""
 
@@ -67,8 +74,10 @@ class Judge:
         self.asked_first, self.asked_last, self.heard_last, self.owners, self.seen_row = {}, {}, {}, {}, 0
         self.reader, self.commits = None, 0
         self.in_place_of = {}  # by call that takes the place of a failed one: that one, and what it costs
+        self.breaker = breaker_of(world.config.near_cap.breaker)
         self.unheard = None  # answers that are to be judged after another one
         self.near = {}  # by call: whether its task was near its cap when it was found to be short
+        self.heard_pausing = set()  # calls that the breaker stops
         self.deferred = set()  # calls that are held for usage that comes later
 
     def asked(self, call):
@@ -121,6 +130,7 @@ class Judge:
         elif row.kind == "correction":
             self.world.counts["corrected"] += 1
             self.model.correct(row.call, row.at, row.usd, row.tokens)
+            self.breaker.charged(self.model.calls[row.call].task, row.at, row.usd)
         elif row.kind == "event" and row.code == "hold_deferred" and row.data is not None:
             self.deferred.add(json.loads(row.data)["call"])
         elif row.kind == "event" and row.code in ("budget_defined", "budget_removed") and row.data is not None:
@@ -131,6 +141,7 @@ class Judge:
         if asked is None or payers_of(asked) != (row.task, row.machine, row.provider, row.model):
             raise Fault(f"OVERSHOOT: call {row.call} is booked for another than asked for it: {row}")
         self.check_largest(row, asked)
+        self.breaker.check_hold(row.call, row.task, row.at)
         self.model.hold(*row[2:3], row.at, row.task, row.machine, row.provider, row.model, row.usd, row.tokens)
         self.owners[row.call] = row.writer
         self.world.counts["held"] += 1
@@ -158,6 +169,7 @@ class Judge:
             row.call, row.at, row.usd or 0, row.tokens or 0, reason=row.reason, is_void=row.kind == "void"
         )
         self.check_bill(row.call)
+        self.breaker.charged(self.model.calls[row.call].task, row.at, row.usd)
         owner = self.owners[row.call]
         if row.reason == "lockpin_stopped" and owner != row.writer and owner in self.alive_writers():
             raise Fault(f"call {row.call} is settled by another process, and its own lives")
@@ -200,6 +212,11 @@ class Judge:
         """An answer of the ledger's: what is short must be short by the model too."""
         if isinstance(answer, Held):
             self.check_held(answer.call, answer)
+            return
+        if isinstance(answer, Paused) and call_id is not None:
+            task = self.asked_last[call_id].payers.task
+            self.breaker.check_pause(call_id, task, us_of(answer.at), us_of(answer.until))
+            self.heard_pausing.add(call_id)
             return
         if not isinstance(answer, Short) or call_id not in self.asked_last:
             return

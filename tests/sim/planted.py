@@ -107,8 +107,8 @@ BUGS = (
     ),
     Bug(
         "stale verdict after a wait", "admission_room.py",
-        "            if not isinstance(waited, Short):\n                return waited\n",
-        "            return answer if isinstance(waited, Short) else waited\n",
+        "                if not isinstance(waited, Short):\n                    return waited\n",
+        "                return answer if isinstance(waited, Short) else waited\n",
     ),
     Bug(
         "retry without new room", "ledger/books.py",
@@ -200,6 +200,14 @@ BUGS = (
         "resolved = books.settle(call_id, outcome) if isinstance(outcome, Charge) else books.void(call_id, outcome)\n"
         "        answer = books.hold(call, rules, out_of_turn=True)",
         "resolved, answer = None, books.hold(call, rules, out_of_turn=True)",
+    ),
+    Bug(
+        "the breaker trips too late", "ledger/pausebook.py",
+        "if total <= rule.usd.nano:", "if total <= 2 * rule.usd.nano:",
+    ),
+    Bug(
+        "a pause that never ends", "ledger/pauses.py",
+        "return self.until is None or at < self.until", "return True",
     ),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ import os
 
 from lockpin_core.engine_attempts import AttemptsEngine
 from lockpin_core.ledger.memory import MemoryLedger
+from lockpin_core.ledger.pauses import rule_of
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.sqlite import SqliteLedger
@@ -102,7 +103,7 @@ class Process:
             world.is_nested = False
 
     def configure(self, config):
-        self.rules = Rules(config.all_budgets(), config.task_default())
+        self.rules = Rules(config.all_budgets(), config.task_default(), rule_of(config.near_cap.breaker))
         self.engine = AttemptsEngine(config, PRICES, Watched(self), rules=self.rules, clock=self.world.wall)
 
     def define(self):

@@ -88,6 +88,7 @@ def summary(seeds, calls, took_s, totals, failed):
         ("held", "held"), ("waited", "of them waited"), ("refused", "refused"), ("early", "of them early"),
         ("unavailable", "refused for a fault"), ("left", "clients left"), ("crashes", "processes ended"),
         ("lost", "settlements missing"), ("corrected", "settled late"), ("again", "sent again"),
+        ("paused", "stopped by the breaker"),
     )  # fmt: skip
     lines = [f"{seeds:,} seeds, {calls:,} calls in {took_s:.0f} s: {calls / took_s:,.0f} a second"]
     lines += [", ".join(f"{totals.get(name, 0):,} {words}" for name, words in named)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lockpin_core.budgets import Budget
 from lockpin_core.config import Config, Fit, TaskKeys
-from lockpin_core.config_near_cap import NearCap, Retry
+from lockpin_core.config_near_cap import Breaker, NearCap, Retry
 from lockpin_core.money import Money
 from lockpin_core.windows import Window
 from tests.sim import traffic
@@ -29,7 +29,7 @@ from tests.sim.trouble import Trouble
 BASE = datetime(2026, 11, 29, 20, tzinfo=UTC)  # four hours before a day ends
 SETTLED_S = 450  # more than background calls are held, and longer than anybody waits
 SHARED = "/dev/shm"  # a disk in memory, where there is one
-FAULTS = ("crash", "disk", "pause", "clock", "leave", "change", "late", "stop", "again")
+FAULTS = ("crash", "disk", "pause", "clock", "leave", "change", "late", "stop", "again", "breaker")
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class World:
                 "corrected",
                 "shrunk",
                 "again",
+                "paused",
             ),
             0,
         )
@@ -96,9 +97,14 @@ class World:
         own = TaskKeys(budget_usd=Money.parse(dice.choice(("0.2", "2", "20"))) if dice.random() < 0.7 else None)
         wait_ms = dice.choice((0, 5_000, 30_000))
         retry = Retry(dice.choice((1, 2, 3))) if "again" in self.plan.faults else Retry()
+        usd, window_ms, cooldown_ms = (
+            dice.choice(some) for some in (("0.02", "0.2", "2"), (2_000, 20_000), (1_000, 20_000))
+        )
+        trips = "breaker" in self.plan.faults and dice.random() < 0.3
+        breaker = Breaker(Money.parse(usd), window_ms, cooldown_ms) if trips else Breaker()
         return replace(
             Config(None, self.path, daily_usd=None, pricing=traffic.PRICING, task=own, queue_wait_ms=wait_ms),
-            budgets=tuple(budgets), hold_for_ms=300_000, near_cap=NearCap(retry=retry), fit=Fit(True, 4000, dice.choice((64, 4096))),
+            budgets=tuple(budgets), hold_for_ms=300_000, near_cap=NearCap(retry=retry, breaker=breaker), fit=Fit(True, 4000, dice.choice((64, 4096))),
         )  # fmt: skip
 
     def late_budget(self):
