@@ -96,10 +96,15 @@ def _pi(provider: str, model: str, key: Mapping[str, str]) -> Agent:
     return Agent("agents/node_modules/.bin/pi", {"PI_OFFLINE": "1", **key}, arguments, {}, at)
 
 
+# Python's collector may end a stream that litellm has left half read while httpcore holds the lock that this needs: then
+# aider hangs, whoever answers it.
+_START_AIDER = "import gc, sys; gc.disable(); from aider.main import main; sys.exit(main())"
+
+
 def _aider(model: str, key: Mapping[str, str], base: str, path: str) -> Agent:
     """It has no tools; what plays the model lets its edits fail, which it then asks about again."""
     local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "AIDER_ANALYTICS_DISABLE": "true", "COLUMNS": "2000"}
-    arguments = ("-P", "-m", "aider", "--model", model, "--edit-format", "diff", "--no-git", "--yes-always")
+    arguments = ("-P", "-c", _START_AIDER, "--model", model, "--edit-format", "diff", "--no-git", "--yes-always")
     arguments += ("--no-check-update", "--no-show-model-warnings", "--no-show-release-notes", "--no-pretty")
     # Its list of prices, as if it had been fetched just now.
     prices = {".aider/caches/model_prices_and_context_window.json": {"none": {}}}
