@@ -70,8 +70,12 @@ def ladder(facts: Facts) -> Iterator[Rung | Cheaper]:
     yield from map(Cheaper, others)
     if facts.is_for_a_person():
         yield Rung.ASKED
-    if others or facts.was_asked():
+    was_asked = facts.was_asked()
+    if others or was_asked:
         yield Rung.AGAIN  # nothing that fits by now is refused
+    if was_asked:
+        yield from (Rung.LIGHTER_AND_LOWER,) if lightens else ()
+        yield from map(Cheaper, others)
 
 
 @dataclass(frozen=True, slots=True)

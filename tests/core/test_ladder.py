@@ -66,7 +66,10 @@ def test_all_rungs_come_in_the_order_of_the_contract():
         Cheaper("a/x"),
         Cheaper("a/y"),
         Rung.ASKED,
-        Rung.AGAIN,
+        Rung.AGAIN,  # SPEC §17: after an answer all of it
+        Rung.LIGHTER_AND_LOWER,
+        Cheaper("a/x"),
+        Cheaper("a/y"),
     ]
 
 

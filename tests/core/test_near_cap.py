@@ -498,19 +498,43 @@ def test_a_raise_by_less_than_was_asked_for_lets_go_just_the_version_that_is_hel
     desk = Desk(config("0.1"))
     desk.ledger.watchers = 1
     tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
-    incoming = desk.incoming(messages("scout", 1000, tools=[tool]), provider="anthropic")
 
-    async def play() -> Admitted | Answered:
-        waiting = asyncio.create_task(desk.engine.admit(incoming))
-        while not desk.ledger.questions():
-            await asyncio.sleep(0)
-        desk.ledger.answer(desk.ledger.questions()[0].id, "raise", by=Money.parse("0.5"), who="ann")
-        return await waiting
-
-    admitted = asyncio.run(play())
+    admitted = raised(desk, messages("scout", 1000, tools=[tool]), by="0.5")
 
     assert admitted.held.call.quote.ceiling.refills == 2
     assert sent(admitted) == messages("scout", 1000, tools=[tool | {"max_uses": 2}])
+
+
+def test_a_raise_that_makes_room_for_the_lightest_and_smallest_version_alone_lets_that_go():
+    desk = near_cap_desk(left_usd="0.005")
+    desk.ledger.watchers = 1
+
+    admitted = raised(desk, working(6, limit=5000), by="0.035")
+
+    assert admitted.held.call.degrade == ("trim", "fit")
+    assert 1500 < sent(admitted)["max_tokens"] < 2500
+
+
+def test_a_raise_that_makes_room_for_a_cheaper_model_alone_lets_that_serve():
+    """20,000 tokens of "pen" cost $2, of "ink" $0.1."""
+    cheaper = near(cheaper={"anthropic/pen": ("anthropic/ink",)}, degrade=Degrade(on=False))
+    desk = Desk(config("0.05", near_cap=cheaper, fit=Fit(output=False)))
+    desk.ledger.watchers = 1
+
+    assert raised(desk, messages(limit=20_000), by="0.1").instead == "anthropic/ink"
+
+
+def raised(desk: Desk, told: dict, *, by: str) -> Admitted | Answered:
+    incoming = desk.incoming(told, provider="anthropic")
+
+    async def play() -> Admitted | Answered:
+        waiting = asyncio.create_task(desk.engine.admit(incoming))
+        while not desk.ledger.questions() and not waiting.done():
+            await asyncio.sleep(0)
+        desk.ledger.answer(desk.ledger.questions()[0].id, "raise", by=Money.parse(by), who="ann")
+        return await waiting
+
+    return asyncio.run(play())
 
 
 def test_asking_again_after_a_task_is_over_leaves_nothing_held():
