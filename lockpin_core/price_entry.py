@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from lockpin_core.errors import PriceError
 from lockpin_core.money import fee_pico, rate_pico
+from lockpin_core.names import shown
 from lockpin_core.usage import CACHE_READS, FEE_UNITS, Unit
 
 type Factor = tuple[int, int]  # numerator, denominator
@@ -282,7 +283,7 @@ def _number(where: str, value: object, read: Callable[[str], int], allowed: str)
     try:
         return read(value)
     except (ValueError, InvalidOperation) as error:
-        raise PriceError(f"{where} is {value!r}: {error}; {allowed} is allowed") from error
+        raise PriceError(f"{where} is {shown(repr(value))}: {shown(str(error))}; {allowed} is allowed") from error
 
 
 def _rate(where: str, value: object) -> int:
@@ -380,4 +381,4 @@ def _instant(where: str, value: object) -> datetime | None:
 
 
 def _refuse(where: str, value: object, allowed: str) -> NoReturn:
-    raise PriceError(f"{where} is {value!r}; {allowed} is allowed")
+    raise PriceError(f"{where} is {shown(repr(value))}; {allowed} is allowed")

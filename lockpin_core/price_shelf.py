@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
 from lockpin_core.errors import PriceError
+from lockpin_core.names import shown
 from lockpin_core.price_entry import ONE, STANDARD, DatedPrice, Entry, Factor, ImageRule, Rates, read_entry
 from lockpin_core.price_factors import in_force, largest, with_shipped
 from lockpin_core.provider_files import read_yaml
@@ -125,7 +126,7 @@ class Shelf(Mapping[str, Model]):
         """Give an entry's tree as it is written. Raises KeyError where there is none."""
         tree = read_yaml(self.file, self._texts[key])
         if not isinstance(tree, dict) or tree.keys() != {key} or not isinstance(tree[key], dict):
-            raise PriceError(f"{self.file}: {key} is {tree!r}; an entry indented by two spaces is allowed")
+            raise PriceError(f"{self.file}: {key} is {shown(repr(tree))}; an entry indented by two spaces is allowed")
         found: Mapping[str, object] = tree[key]
         return found
 
@@ -225,11 +226,11 @@ def joined(own: Model, entry: Entry, known: Model) -> Model:
 def _texts(file: str, models: object) -> dict[str, str]:
     """Cut a block of entries into their texts by key; an empty entry has no price and is left out."""
     if not isinstance(models, str):
-        raise PriceError(f"{file}: models is {models!r}; a mapping of entries is allowed")
+        raise PriceError(f"{file}: models is {shown(repr(models))}; a mapping of entries is allowed")
     found = list(_ENTRY.finditer(models))
     before = models[: found[0].start()] if found else models
     if any(line.strip() and not line.lstrip().startswith("#") for line in before.splitlines()):
-        raise PriceError(f"{file}: models is {read_yaml(file, models)!r}; a mapping of entries is allowed")
+        raise PriceError(f"{file}: models is {shown(repr(read_yaml(file, models)))}; a mapping of entries is allowed")
     texts: dict[str, str] = {}
     for i, match in enumerate(found):
         end = found[i + 1].start() if i + 1 < len(found) else len(models)

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lockpin_core.errors import PriceError
+from lockpin_core.names import shown
 from lockpin_core.price_entry import Entry, read_entry
 from lockpin_core.price_factors import largest
 from lockpin_core.price_names import nearest
@@ -121,7 +122,8 @@ class PriceTable:
             if entry.same_as is not None and self._same_as(key, entry) is None:
                 near = self.nearest(entry.same_as.rpartition("/")[2] or entry.same_as, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise PriceError(f"pricing.{key}.same_as is {entry.same_as!r}, which has no shipped price{hint}")
+                said = shown(repr(entry.same_as))
+                raise PriceError(f"pricing.{key}.same_as is {said}, which has no shipped price{hint}")
 
     def _user_model(self, provider: str, model: str, known: Model | None, *, is_alias: bool = False) -> Model | None:
         """Find the user's entry for a name; `known` is the shipped model of that name."""

@@ -182,3 +182,11 @@ def test_a_bad_entry_is_named_with_what_is_allowed(entry, said):
         read_entry("m", entry)
 
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [[{"name": "opus"}] * 200, {"input": "x" * 5000}, {"input": ["1"] * 900}])
+def test_a_large_thing_in_the_place_of_an_entry_is_not_told_whole(entry):
+    with pytest.raises(PriceError) as caught:
+        read_entry("m", entry)
+
+    assert len(str(caught.value)) < 500
