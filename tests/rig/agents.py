@@ -167,6 +167,10 @@ def finish(
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         raise AssertionError(f"{command[0]} did not end in {patience_s} s; it printed:\n{output}") from None
+    finally:
+        if process.poll() is None:  # the tests were interrupted
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return Run(process.returncode, output, time.monotonic() - began)
 
 
