@@ -63,6 +63,8 @@ class Lower:
 
     def __call__(self, standings: tuple[Standing, ...]) -> Call | None:
         """Give the first version that fits; None: there is none."""
+        if (least := self.least) is None or violations(with_reserve(standings, least[1].reserve), least[1].quote):
+            return None  # the usual case, and the quickest to see
         priced, call = self.priced, self.call
         for fewer in range(min(self._most_tool_calls, _MOST_TOOL_CALLS) - 1, 0, -1):
             priced = self.priced.with_tool_limit(fewer)

@@ -159,12 +159,12 @@ def subjects_in(scope: str, payers: Payers) -> tuple[str, ...]:
 def with_reserve(standings: Sequence[Standing], reserve: Quote | None) -> tuple[Standing, ...]:
     """Give accounts as they stand to a call that must leave so much free on the task's own one; None: nothing."""
     usd, tokens = (ZERO, 0) if reserve is None else (reserve.most, reserve.tokens)
-    return tuple(
-        one._replace(reserved=usd, reserved_tokens=tokens)
-        if one.budget.own and one.budget.enforce and (one.reserved, one.reserved_tokens) != (usd, tokens)
-        else one
-        for one in standings
-    )
+    found = tuple(standings)
+    for place, one in enumerate(found):
+        if one.budget.own and one.budget.enforce and (one.reserved.nano, one.reserved_tokens) != (usd.nano, tokens):
+            kept = one._replace(reserved=usd, reserved_tokens=tokens)
+            found = (*found[:place], kept, *found[place + 1 :])
+    return found
 
 
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from lockpin_core.clock import monotonic_s
 
 BEAT_S = 0.25
+LOOK_S = 0.1  # so long one that was seen awake counts as awake
 ASLEEP_S = 3.0  # long enough for one that waits for a busy disk, short beside any patience
 
 type Ticks = Callable[[], float]  # seconds of a clock that never steps
@@ -28,6 +29,7 @@ class Pulse:
         self._folder, self._ticks = os.fspath(folder), ticks  # plain text: it is looked at 40 times a second
         self._path = folder / writer
         self._beaten_s: float | None = None
+        self._awake: dict[str, float] = {}  # until when
 
     def beat(self) -> None:
         """Show that this process is awake; at once or, where that was shown a moment ago, not again."""
@@ -41,10 +43,17 @@ class Pulse:
 
     def is_asleep(self, writer: str) -> bool:
         """Say whether a writer whose calls wait has shown nothing for a while; in doubt it is awake."""
+        now_s = self._ticks()
+        if now_s < self._awake.get(writer, now_s):
+            return False
+        self._awake.pop(writer, None)
         try:
             beaten = os.stat(f"{self._folder}/{writer}").st_mtime_ns  # noqa: PTH116
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        return self._ticks() - beaten / 10**9 >= ASLEEP_S
+        if now_s - beaten / 10**9 >= ASLEEP_S:
+            return True
+        self._awake[writer] = min(now_s + LOOK_S, beaten / 10**9 + ASLEEP_S)
+        return False

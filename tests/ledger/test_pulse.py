@@ -77,3 +77,14 @@ def test_in_doubt_a_writer_is_awake(pulse):
 def test_what_touches_a_lock_by_the_wall_clock_puts_nobody_to_sleep(pulse):
     os.utime(pulse._path)
     assert not pulse.is_asleep("w1")
+
+
+def test_who_was_seen_awake_is_looked_at_again_a_tenth_of_a_second_later(pulse, ticks):
+    pulse.beat()
+    assert not pulse.is_asleep("w1")
+    pulse._path.unlink()
+    seen = []
+    for ticks.now_s in (1000.0, 1000.05, 1000.1):
+        seen.append(pulse.is_asleep("w1"))
+
+    assert seen == [False, False, True]

@@ -16,7 +16,7 @@ class Breaker:
     pauses: dict = field(default_factory=dict)  # by task: (since, until), the last one last
 
     def charged(self, task, at, usd):
-        """A charge is on the books: it may be one too many. While calls pause, none is."""
+        """A charge is on the books: it may be one too many. While calls pause, none is; a correction is no charge."""
         if self.usd is None or not usd:
             return
         own = self.charges.setdefault(task, [])

@@ -130,7 +130,6 @@ class Judge:
         elif row.kind == "correction":
             self.world.counts["corrected"] += 1
             self.model.correct(row.call, row.at, row.usd, row.tokens)
-            self.breaker.charged(self.model.calls[row.call].task, row.at, row.usd)
         elif row.kind == "event" and row.code == "hold_deferred" and row.data is not None:
             self.deferred.add(json.loads(row.data)["call"])
         elif row.kind == "event" and row.code in ("budget_defined", "budget_removed") and row.data is not None:

@@ -9,6 +9,7 @@ from lockpin_core.ledger.pauses import rule_of
 from lockpin_core.ledger.place import open_ledger
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.ledger.sqlite import SqliteLedger
+from lockpin_core.ledger.writer import POLL_S
 from lockpin_core.prices import PriceTable, shipped_dir
 from tests.sim import traffic
 from tests.sim.disk import Crash, Disk
@@ -17,13 +18,16 @@ from tests.sim.model import Fault
 PRICES = PriceTable.load(shipped_dir(), traffic.PRICING, {})
 
 
+IDLE_S = 0.1  # a look every 25 ms, as in truth, sees nothing new until somebody has committed
+
+
 class Drive:
     """Lets a writer of a ledger take its steps in played time."""
 
     def __init__(self, world, owner, latency_s):
         self.world, self.owner, self.latency_s = world, owner, latency_s
         self.steps = self.timer = None
-        self.is_over = False
+        self.is_over = self.polls = False
 
     def start(self, steps):
         self.steps = steps
@@ -53,7 +57,14 @@ class Drive:
         except Crash:
             self.world.processes.crashed(self.owner)
             return
-        self.at(max(self.steps.patience_s(), 1e-6))
+        patience_s = self.steps.patience_s()
+        self.polls = patience_s == POLL_S
+        self.at(IDLE_S if self.polls else max(patience_s, 1e-6))
+
+    def look(self):
+        """Another process has committed, which this one sees when it looks next."""
+        if self.polls and not self.is_over:
+            self.at(POLL_S * self.world.dice.random())
 
     def join(self):
         if self.is_over:
@@ -70,7 +81,7 @@ class Process:
 
     def __init__(self, world, name):
         self.world, self.name = world, name
-        self.disk = Disk(world.judge.committed)
+        self.disk = Disk(self.committed)
         self.disk.elsewhere = self.elsewhere
         self.drive = Drive(world, name, world.dice.choice((0.0005, 0.002, 0.01)))
         if world.backend == "memory":
@@ -101,6 +112,12 @@ class Process:
             other.drive.play("step")
         finally:
             world.is_nested = False
+
+    def committed(self):
+        self.world.judge.committed()
+        for other in self.world.proxies.values():
+            if other is not self:
+                other.drive.look()
 
     def configure(self, config):
         self.rules = Rules(config.all_budgets(), config.task_default(), rule_of(config.near_cap.breaker))
