@@ -52,12 +52,16 @@ def limits_set(body: Splice, most: int, heeded: tuple[str, ...], own: str) -> tu
 
 
 def with_limit_heeded(request: Request, model: str) -> Request:
-    """Give the call with its limit under a name that the host obeys for this model; every other byte stays."""
+    """Give the call with its limit under a name that the host obeys for this model; every other byte stays.
+
+    A null is no limit, and keeps its name.
+    """
     heeded = obeyed(request, model)
     if not any(field.encode() in request.body for field in LIMITS if field not in heeded):
         return request
     body = Splice.of(request.body)
     if any(field in body.layout.spans for field in heeded):
         return request
-    names = {field: heeded[0] for field in LIMITS if body.name_span(field)}
-    return replace(request, body=body.having({}, names))
+    valued = (field for field in LIMITS if body.get(field) not in (None, b"null"))
+    names = {field: heeded[0] for field in valued if body.name_span(field)}
+    return replace(request, body=body.having({}, names)) if names else request

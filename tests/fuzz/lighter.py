@@ -1,5 +1,6 @@
 """What a body may lose near a cap, or say of another model: judged by its tokens, all others of which stay."""
 
+import fnmatch
 import json
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from lockpin_core.call import Request
 OTHER = "anthropic.other-v1:0"
 SPELLED = json.dumps(OTHER)
 NOTE = re.compile(r'"\[lockpin: tool result of ([0-9]+) bytes left out to stay in the budget\]"')
+CHAT_LIMITS = {"max_tokens", "max_completion_tokens"}
 HOUR, FIVE = "1h", '"5m"'
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^"]+')
 LEAST = 60  # bytes of the shortest text that a note may stand for
@@ -69,13 +71,27 @@ def _check_lighter(found: Priced, request: Request, made: bytes, *, cache_5m: bo
     assert lighter.most <= held.most and lighter.tokens <= held.tokens, f"{lighter} > {held}"
 
 
+def _besides_limit(before: bytes, other: Request) -> list[tuple[str, str]]:
+    """List what differs beside the name of a limit, which has a value and goes where the host obeys it."""
+    found = [*changes(before, other.body)]
+    limits = [change for change in found if {json.loads(text) for text in change} == CHAT_LIMITS]
+    for old, new in (map(json.loads, change) for change in limits):
+        asked, made = json.loads(before), json.loads(other.body)
+        limit = asked.pop(old)
+        assert isinstance(limit, int) and limit == made.pop(new), "what has no limit changes its name"
+        assert {**asked, "model": OTHER} == {**made, "model": OTHER}, "another member gets the name of a limit"
+        heeded = next(fields for glob, fields in other.output_fields if fnmatch.fnmatchcase(OTHER, glob))
+        assert new in heeded and old not in heeded, heeded
+    return [change for change in found if change not in limits]
+
+
 def _check_model(found: Priced, request: Request, other: Request) -> None:
     if request.path_model is None:
         before = request.body
         if '"model"' not in {json.dumps(key) for key in json.loads(before)}:
             before = before.replace(b"{", b'{"model":""' + (b"," if json.loads(before) else b""), 1)
-        assert [new for _, new in changes(before, other.body)] in ([SPELLED], []), "more than the model changes"
+        assert [new for _, new in _besides_limit(before, other)] in ([SPELLED], []), "more than the model changes"
     else:
-        assert all(new == SPELLED for _, new in changes(request.body, other.body))
+        assert all(new == SPELLED for _, new in _besides_limit(request.body, other))
         assert other.path_model == OTHER
     assert found.wire.parse(other).model == OTHER

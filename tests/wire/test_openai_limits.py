@@ -122,6 +122,8 @@ def test_asking_for_usage_alone_leaves_limits_as_they_are():
         ((NEW, OLD), b'{"model":"m", "max_tokens": 9}', b'{"model":"n", "max_tokens": 9}'),
         ((NEW,), b'{"max_tokens": 9,"model":"m"}', b'{"max_completion_tokens": 9,"model":"n"}'),
         ((OLD,), b'{"model":"m"}', b'{"model":"n"}'),
+        ((OLD,), b'{"model":"m", "max_completion_tokens": null}', b'{"model":"n", "max_completion_tokens": null}'),
+        ((NEW,), b'{"max_tokens":null ,"model":"m"}', b'{"max_tokens":null ,"model":"n"}'),
     ],
 )
 def test_with_another_model_the_limit_goes_where_the_host_obeys_it(fields, raw, wanted):
