@@ -51,7 +51,7 @@ from lockpin_core.wire.jsonbody import (
     shown,
     shown_name,
 )
-from lockpin_core.wire.named import with_model
+from lockpin_core.wire.named import body_naming, with_model
 from lockpin_core.wire.protocol import CountRequest, Scanner, Wire
 from lockpin_core.wire.refusals import gemini_refusal
 from lockpin_core.wire.replies import UnreadableCount, count, error_type, read_object
@@ -222,6 +222,17 @@ class CodeAssist(Gemini):
         body = Splice.of(request.body, parsed.layout if parsed is not None else None)
         inner = Splice.of(_object(body.get("request")))
         return body.having({"request": _lowered(inner, change.max_output)})
+
+    def with_model(self, request: Request, model: str) -> Request | None:
+        """Name another model in the envelope, and in the request in it where that says it too."""
+        named = super().with_model(request, model)
+        if named is None:
+            return None
+        body = Splice.of(named.body)
+        inner = _object(body.get("request"))
+        if not (Splice.of(inner).get("model") or b"").startswith(b'"'):
+            return named
+        return replace(named, body=body.having({"request": body_naming(inner, model)}))
 
     def setting(self, request: Request) -> Setting | None:
         """Digest the tools and the system prompt in the envelope."""

@@ -23,17 +23,18 @@ def with_model(request: Request, model: str) -> Request | None:
     if is_signed(request):
         return None
     if request.path_model is None:
-        return replace(request, body=_named(request.body, model))
+        return replace(request, body=body_naming(request.body, model))
     path = _path_naming(request.path, request.path_model, model)
     if path is None:
         return None
     body = request.body
     if (Splice.of(body).get("model") or b"").startswith(b'"'):
-        body = _named(body, model)
+        body = body_naming(body, model)
     return replace(request, path=path, path_model=model, body=body)
 
 
-def _named(body: bytes, model: str) -> bytes:
+def body_naming(body: bytes, model: str) -> bytes:
+    """Give a body in which the member `model` says another one; every other byte stays."""
     return Splice.of(body).having({"model": json_text(model, escaped=True).encode()})
 
 

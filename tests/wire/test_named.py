@@ -24,11 +24,19 @@ def test_model_in_the_body_is_another_and_every_other_byte_stays(wire: str):
     assert (made.path, made.path_model) == ("/v1/x", None)
 
 
-def test_model_in_an_envelope_is_another():
-    made = moved("code_assist", "/v1internal:generateContent", b'{"model":"a","request":{"model":"a"}}', "b")
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (b'{"model":"a","request":{"x": 1}}', b'{"model":"b","request":{"x": 1}}'),
+        (b'{"model":"a","request":{ "model" : "models/a" }}', b'{"model":"b","request":{ "model" : "b" }}'),
+        (b'{"request":{"model":null}, "model":"a"}', b'{"request":{"model":null}, "model":"b"}'),
+    ],
+)
+def test_model_in_an_envelope_is_another_wherever_it_says_it(body: bytes, wanted: bytes):
+    made = moved("code_assist", "/v1internal:generateContent", body, "b")
 
     assert made is not None
-    assert made.body == b'{"model":"b","request":{"model":"a"}}'
+    assert made.body == wanted
 
 
 @pytest.mark.parametrize(
