@@ -179,9 +179,12 @@ class Priced:
         return Quote(sum((quote.most for quote in also), amount), tokens, most, is_endless)
 
     def _also_within(self, limit: int | None) -> tuple[Quote, ...]:
-        """Bound what other models may do once the output limit is lowered to this one."""
-        within = self.parsed.also if limit is None else self.wire.also_within(self.parsed, limit)
-        if self.parsed.output_limit is None or within == self.parsed.also:
+        """Bound what other models may do once the output limit is lowered to this one; else it leaves theirs alone."""
+        asked = self.parsed.output_limit
+        if limit is None or asked is None or limit >= asked:
+            return self.also
+        within = self.wire.also_within(self.parsed, limit)
+        if within == self.parsed.also:
             return self.also
         base = replace(self, also=(), others=(), parsed=replace(self.parsed, output_limit=limit))
         return tuple(_also(base, also, model)[1] for also, model in zip(within, self.others, strict=True))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # most have no file, and commands must start fast
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _DEFAULT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 _MAX_SHOWN = 80
+_LONGEST_KEY = 256  # longer than any name of a model, and short enough to be told whole
 _FROM_FILE = re.compile(
     r"""(alias|anchor|handle) (['"]).*\2"""
 )  # what yaml repeats of the file, beside single characters
@@ -197,6 +198,9 @@ def _entries(
             continue
         if not isinstance(key, yaml.ScalarNode):
             raise where.at(_start(key), "a key").error("is a list or a mapping; a name is allowed")
+        if len(key.value) > _LONGEST_KEY or not key.value.isprintable():
+            words = f"is {quoted(key.value)}; a printable name of at most {_LONGEST_KEY} characters is allowed"
+            raise where.at(_start(key), "a key").error(words)
         place = where.at(_start(key), key.value)
         if key.value in entries:
             first = entries[key.value].where.line

@@ -82,8 +82,10 @@ class _Response:
         if isinstance(delta, str) and delta:
             self.pieces += text_bytes(delta)
             self.delivered = True
-        elif isinstance(found := event.get("response"), dict):
+        if isinstance(found := event.get("response"), dict):
             self.take(found, status=_LAST_EVENTS.get(kind) if isinstance(kind, str) else None)
+        elif self.ended and event.get("usage"):
+            self.portions, self.is_stated = (), False  # where no reference has it: nothing is known of what it means
         elif kind == "error" or (kind is None and event.get("error")):
             self.error = error_type(event.get("error") or event, "code", "type")
         elif kind == "response.output_item.added":
@@ -113,6 +115,8 @@ class _Response:
         if status in _ENDED or (status is None and stated in _ENDED):
             self.ended = True
             self._end(found)
+        elif self.ended and found.get("usage"):
+            self._end(found)  # it contradicts the end that came before: the last one said stands
 
     def take_body(self, found: dict[str, Any]) -> None:
         """Take the whole body; one without a status has ended where it states usage."""

@@ -68,6 +68,12 @@ def test_every_node_knows_its_line_and_path():
         ("a: !!python/object:os.system 1\n", 1, "has the tag"),
         ("? [1]\n: 2\n", 1, "a name is allowed"),
         ("a: " + "[" * 5000, 1, "nested too deeply"),
+        (
+            f"a:\n  {'k' * 257}: 1\n",
+            2,
+            f'a.a key is "{"k" * 80}…"; a printable name of at most 256 characters is allowed',
+        ),
+        ('"a\\u0085b": 1\n', 1, 'a key is "a\\x85b"; a printable name'),
     ],
 )
 def test_malformed_file_is_one_line_with_its_place(text: str, line: int, fact: str):
@@ -76,6 +82,10 @@ def test_malformed_file_is_one_line_with_its_place(text: str, line: int, fact: s
     assert message.startswith(f"lockpin.yaml:{line}: ")
     assert fact in message
     assert "\n" not in message
+
+
+def test_key_of_256_characters_is_read():
+    assert read(f"{'k' * 256}: 1\n", "lockpin.yaml").entries["k" * 256].text == "1"
 
 
 def test_password_in_a_url_is_not_shown():

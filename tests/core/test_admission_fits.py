@@ -193,3 +193,18 @@ def test_limit_falls_with_those_of_fallbacks_to_the_last_token_that_fits(fallbac
     call = decision.held.call
     assert call.quote.most == held(call.output_limit) <= Money.parse(usd)
     assert call.output_limit == 40_000 or held(call.output_limit + 1) > Money.parse(usd)
+
+
+def test_limits_of_fallbacks_above_the_request_s_own_fall_once_that_is_lowered():
+    """Of 1,000 tokens here and 30,000 there, $3.10, nothing is lowered; of 999 and 999 both are: $0.1998."""
+    settings = desks.config("0.2", fit=Fit(floor=1))
+    told = {"model": "pen", "max_tokens": 1000, "messages": [{"role": "user", "content": "hi"}]}
+
+    decision = desks.Desk(settings).ask(
+        told | {"fallbacks": [{"model": "pen", "max_tokens": 30_000}]}, provider="anthropic"
+    )
+
+    assert isinstance(decision, Admitted), decision
+    assert (decision.held.call.output_limit, decision.held.call.quote.most) == (999, Money.parse("0.1998"))
+    body = json.loads(decision.body)
+    assert (body["max_tokens"], body["fallbacks"]) == (999, [{"model": "pen", "max_tokens": 999}])

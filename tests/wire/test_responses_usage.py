@@ -297,6 +297,27 @@ def test_stream_that_ends_in_an_unknown_event_is_read_by_its_status():
     assert (reading.complete, reading.terminal) == (True, True)
 
 
+def done(status: str, tokens: int, **more: object) -> dict:
+    usage = {"input_tokens": tokens, "output_tokens": 5}
+    return {"type": "response.completed", "response": {"status": status, "usage": usage}, **more}
+
+
+@pytest.mark.parametrize("more", [{"type": "response.in_progress"}, {"type": 1}, {"type": "x", "delta": "hi"}])
+def test_usage_that_is_said_after_the_end_stands(more: dict):
+    reading = read(sse(done("completed", 10), done("odd", 7000, **more)))
+
+    assert (reading.complete, [dict(one.usage) for one in reading.portions]) == (
+        True,
+        [{Unit.INPUT: 7000, Unit.OUTPUT: 5}],
+    )
+
+
+def test_usage_in_a_place_of_its_own_after_the_end_leaves_it_unknown():
+    reading = read(sse(done("completed", 10), {"type": "x", "usage": {"input_tokens": 7000, "output_tokens": 5}}))
+
+    assert (reading.complete, reading.portions) == (False, ())
+
+
 def test_generated_text_is_counted_once_whether_it_comes_in_pieces_or_whole():
     pieces = sse(
         CREATED,
