@@ -249,7 +249,7 @@ class Priced:
             return 0
         tokens = whole.output
         if room.usd is not None:
-            left = max(room.usd - sum((quote.most for quote in self.also), ZERO), ZERO)
+            left = room.usd - sum((quote.most for quote in self.also), ZERO)
             tokens = max_output_fitting(
                 self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo(), regions=self.regions
             )

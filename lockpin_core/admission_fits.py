@@ -34,11 +34,19 @@ def what_fits(priced: Priced, call: Call, standings: Sequence[Standing]) -> dict
         )
         priced = replace(priced, parsed=replace(priced.parsed, content=longer))
         call = replace(call, reserve=priced.call(call.output_limit).reserve)
-    asked = call.output_limit or 0
+    asked = limit_asked(priced, call)
     most = largest_fitting(priced, call, standings)
     if not priced.wire.has_limit or not max(1, priced.wire.least_output(priced.parsed)) <= most < asked:
         return {}
     return {"max_output_tokens": most}
+
+
+def limit_asked(priced: Priced, call: Call) -> int:
+    """Give the limit that a lower one is below: the one in force or, where limits of fallbacks fall with it, the
+    request's own, which may be above the most that its model makes.
+    """
+    said = priced.parsed.output_limit if priced.also and not call.limit_set else None
+    return max(call.output_limit or 0, said or 0)
 
 
 def largest_fitting(priced: Priced, call: Call, standings: Sequence[Standing]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lockpin_core.admission import Priced
-from lockpin_core.admission_fits import largest_fitting
+from lockpin_core.admission_fits import largest_fitting, limit_asked
 from lockpin_core.budgets import Standing, violations, with_reserve
 from lockpin_core.call import Call
 from lockpin_core.ladder import FIT, Lowered, lowered
@@ -93,9 +93,14 @@ class Lower:
         return self.call.output_limit if self.call.limit_set else None
 
     def _lowered(self, largest_fitting: Callable[[], int]) -> Lowered | None:
-        in_force, floor = self.call.output_limit or 0, self.how.floor
+        most, floor = self.call.output_limit or 0, self.how.floor
         may_lower = self.how.may_lower and not self.how.is_cut()
-        return lowered(may_lower=may_lower, in_force=in_force, floor=floor, largest_fitting=largest_fitting)
+        return lowered(
+            may_lower=may_lower,
+            in_force=limit_asked(self.priced, self.call),
+            floor=floor,
+            largest_fitting=lambda: min(largest_fitting(), most),
+        )
 
     def _version(self, priced: Priced, set_limit: int | None) -> Call:
         made = priced.call(set_limit, degrade=(FIT,))

@@ -29,7 +29,7 @@ from lockpin_core.ladder import CACHE_5M, FIT, TRIM, Cheaper, Rung, ladder
 from lockpin_core.ledger.answers import answer_of, failed_by
 from lockpin_core.ledger.protocol import Answer, Held, Ledger, Rules, Short, Smaller, Wait
 
-_WAITS = 3  # so often a call waits that was let wait no longer, and then a limit was raised
+_WAITS = 100  # at most so often a call waits again that was let wait no longer, and then a limit was raised
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,23 @@ its own, or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from lockpin_core.admission import Incoming, Priced, Refused, has_limit
 from lockpin_core.admission_room import Found
+from lockpin_core.budgets import Standing
 from lockpin_core.call import Attempt, Call, Charge, Later, Outcome, Reading, Void
 from lockpin_core.engine import Engine
 from lockpin_core.errors import LedgerUnavailable, WireError
 from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.pauses import Paused
 from lockpin_core.ledger.protocol import Closed, Held, Resolved, Short
+from lockpin_core.money import ZERO
 from lockpin_core.settlement import settle
 from lockpin_core.settler import Admitted
+from lockpin_core.windows import Window
 from lockpin_core.wire.protocol import Wire
 
 
@@ -62,11 +66,17 @@ class AttemptsEngine(Engine):
         return None if isinstance(cost, Later) or is_started else cost
 
     async def may_go_on(self, admitted: Admitted) -> bool:
-        """Say whether a call that has waited with its hold may still go: its task may have been closed, or pause."""
+        """Say whether a call that has waited with its hold may still go: its task may have been closed, or pause, and
+        limits may be others than those that it was held under.
+        """
+        call = admitted.held.call
         try:
-            return await answer_of(self._ledger.barred(admitted.held.call.payers)) is None
+            if await answer_of(self._ledger.barred(call.payers)) is not None:
+                return False
+            now = await answer_of(self._ledger.look(call.payers, call.provider, call.model, self._rules))
         except LedgerUnavailable:
             return admitted.held.degraded  # no limit is known to stand against it, whatever the ledger says
+        return _still_holds(admitted.held, now) and _is_made_for(admitted, now)
 
     async def once_more(self, admitted: Admitted, cost: Charge, call_id: str, attempt: Attempt) -> Following:
         """Charge a failed attempt, and hold for the same call anew, at its full quote."""
@@ -80,7 +90,7 @@ class AttemptsEngine(Engine):
             self.end(failed, cost)
             self.cancel(call_id)
             raise
-        if isinstance(answer, Held) and not _is_made_for(admitted, answer):
+        if isinstance(answer, Held) and not _is_made_for(admitted, answer.standings):
             self.cancel(call_id)
         elif isinstance(answer, Held):
             self._loops.goes_on(failed, call_id)
@@ -139,14 +149,31 @@ class AttemptsEngine(Engine):
         super().cancel(call_id)
 
 
-def _is_made_for(admitted: Admitted, now: Held) -> bool:
+def _still_holds(held: Held, now: Sequence[Standing]) -> bool:
+    """Say whether a hold would be there under the limits in force now: on each account that has one, and within it."""
+    kept, quote = {_account(standing) for standing in held.standings}, held.call.quote
+    for standing in now:
+        usd, tokens, is_on = standing.remaining(), standing.remaining_tokens(), _account(standing) in kept
+        is_over_usd = bool(quote.most) and usd is not None and (usd < ZERO or not is_on)
+        is_over_tokens = quote.tokens > 0 and tokens is not None and (tokens < 0 or not is_on)
+        if standing.budget.enforce and (is_over_usd or is_over_tokens):
+            return False
+    return True
+
+
+def _account(standing: Standing) -> tuple[str, str, Window]:
+    """Give what an account is of; a hold counts in the window in which it was taken, also once another one begins."""
+    return standing.budget.name, standing.subject, standing.budget.window
+
+
+def _is_made_for(admitted: Admitted, now: Sequence[Standing]) -> bool:
     """Say whether what has left once is bounded by its hold under the limits in force now: one may have come meanwhile,
     for which it would have got a limit on the provider's tools, or been refused.
     """
-    if now.call.quote.is_endless and any(s.budget.enforce and s.limit_tokens is not None for s in now.standings):
+    if admitted.held.call.quote.is_endless and any(s.budget.enforce and s.limit_tokens is not None for s in now):
         return False
     was_made = admitted.parsed.tool_limit is None or has_limit(admitted.held.standings)
-    return was_made or not has_limit(now.standings)
+    return was_made or not has_limit(now)
 
 
 def _reason(answer: Short | Closed | Paused) -> str:

@@ -34,12 +34,16 @@ def put(
         return failed_response(refusal, lockpin)
     if client.refusal == "400":
         return refuse(replace(refusal, status=400), lockpin)
-    return _at_once(refuse(refusal, lockpin)) if client.refusal == "at_once" else refuse(refusal, lockpin)
+    reply = refuse(refusal, lockpin)
+    return _with_pause(reply, refusal.detail) if client.refusal == "at_once" else reply
 
 
-def _at_once(reply: Reply) -> Reply:
-    """Let a client that tries again whatever we say do so without a pause, and show the refusal at once.
-
-    Where waiting is meant, `Retry-After` says how long.
+def _with_pause(reply: Reply, detail: Mapping[str, object]) -> Reply:
+    """Say when a client is to try again that does so whatever we say: once held money may have come free, else at once,
+    so that it shows the refusal. `Retry-After`, where there is one, says it already.
     """
-    return reply if "retry-after" in reply.headers else replace(reply, headers={**reply.headers, "retry-after-ms": "0"})
+    if "retry-after" in reply.headers:
+        return reply
+    seconds = detail.get("retry_after_s") if detail.get("transient") is True else None
+    milliseconds = seconds * 1000 if isinstance(seconds, int) else 0
+    return replace(reply, headers={**reply.headers, "retry-after-ms": str(milliseconds)})

@@ -34,7 +34,7 @@ class PriceTable:
     _user: Mapping[str, Entry]
     _aliases: Mapping[str, Mapping[str, str]]
     date: date  # the newest day on which a shipped price was checked
-    _joined: dict[tuple[str, str, str, str], Model] = field(default_factory=dict, repr=False, compare=False)
+    _joined: dict[tuple[str, ...], Model] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -141,7 +141,7 @@ class PriceTable:
 
     def _alone(self, provider: str, key: str, model: str) -> Model:
         """Read a user's entry for a model that no shipped price is known of, once for each provider."""
-        pair = (provider, key, "", "")
+        pair = ("alone", provider, key)
         if pair not in self._joined:
             rules = self.shipped[provider].rules if provider in self.shipped else TermRules()
             self._joined[pair] = model_of(provider, key, self._user[key], rules, user=True)
@@ -154,7 +154,7 @@ class PriceTable:
 
     def _join(self, provider: str, key: str, known: Model, model: str) -> Model:
         """Join the user's entry and a shipped model, once for each pair: there are only so many."""
-        pair = (provider, key, known.provider, known.id)
+        pair = ("joined", provider, key, known.provider, known.id)
         if pair not in self._joined:
             own = model_of(provider, key, self._user[key], known.rules, user=True)
             self._joined[pair] = joined(own, self._user[key], known)
@@ -199,7 +199,7 @@ class PriceTable:
 
     def _resold(self, provider: str, model: Model) -> Model:
         """Give another vendor's model the fees and regions of who sells it."""
-        pair = (provider, "", model.provider, model.id)
+        pair = ("resold", provider, model.provider, model.id)
         if pair not in self._joined:
             shelf = self.shipped[provider]
             fees = {fee: max(pico, model.fees.get(fee, 0)) for fee, pico in shelf.resale_fees.items()}
@@ -224,7 +224,7 @@ class PriceTable:
         target = maker.get(maker.known(name) or "") if maker is not None else None  # no twin of a twin
         if target is None:
             raise PriceError(f"{shelf.file}: {key} is the same as {entry.same_as}, which has no price")
-        pair = (shelf.provider, key, target.provider, target.id)
+        pair = ("twin", shelf.provider, key)
         if pair not in self._joined:
             own = model_of(shelf.provider, key, entry, shelf.rules)
             self._joined[pair] = replace(joined(own, entry, target), rules=shelf.rules)

@@ -208,3 +208,46 @@ def test_limits_of_fallbacks_above_the_request_s_own_fall_once_that_is_lowered()
     assert (decision.held.call.output_limit, decision.held.call.quote.most) == (999, Money.parse("0.1998"))
     body = json.loads(decision.body)
     assert (body["max_tokens"], body["fallbacks"]) == (999, [{"model": "pen", "max_tokens": 999}])
+
+
+SHORT_PEN = desks.PRICING["pen"] | {"max_output_tokens": "5000"}
+AIR = desks.PRICING["pen"] | {"output": "0"}
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "usd", "limit", "needed"),
+    [
+        ("short", 8000, "1.3", None, "1.3"),  # 5,000 tokens of its own and 8,000 of the fallback's
+        ("short", 8000, "1.299999999", 5000, "1"),
+        ("short", 8000, "1", 5000, "1"),
+        ("short", 8000, "0.9999", 4999, "0.9998"),
+        ("air", 4000, "0.4", None, "0.4"),
+        ("air", 4000, "0.2", 2000, "0.2"),  # where nothing is billed but the fallback
+    ],
+)
+def test_a_call_falls_with_its_fallback_below_what_its_own_model_makes_and_where_that_costs_nothing(
+    model, asked, usd, limit, needed
+):
+    settings = desks.config(usd, fit=Fit(floor=1), pricing=desks.PRICING | {"short": SHORT_PEN, "air": AIR})
+    told = {"model": model, "max_tokens": asked, "messages": [{"role": "user", "content": "hi"}]}
+
+    decision = desks.Desk(settings).ask(told | {"fallbacks": [{"model": "pen"}]}, provider="anthropic")
+
+    assert isinstance(decision, Admitted), decision
+    assert decision.held.call.quote.most == Money.parse(needed)
+    assert (None if decision.body is None else json.loads(decision.body)["max_tokens"]) == limit
+
+
+def test_the_limit_that_is_said_to_fit_may_be_the_most_that_the_model_makes():
+    settings = desks.config("1", pricing=desks.PRICING | {"short": SHORT_PEN})
+    told = {"model": "short", "max_tokens": 8000, "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"x-lockpin-degrade": "off"}
+
+    answer = desks.Desk(settings).ask(told | {"fallbacks": [{"model": "pen"}]}, provider="anthropic", headers=headers)
+
+    assert isinstance(answer, Answered), answer
+    assert json.loads(answer.reply.body)["lockpin"]["fits"] == {"max_output_tokens": 5000}
+    again = desks.Desk(settings).ask(
+        told | {"max_tokens": 5000, "fallbacks": [{"model": "pen"}]}, provider="anthropic", headers=headers
+    )
+    assert isinstance(again, Admitted), again

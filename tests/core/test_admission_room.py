@@ -170,10 +170,19 @@ def test_where_a_raise_leaves_held_money_alone_in_the_way_just_after_the_wait_wa
 
 
 def test_limits_that_change_all_the_time_keep_nobody_for_ever():
-    search = Search(SHORT, *[OVER, SHORT] * 50)
+    search = Search(SHORT, *[OVER, SHORT] * 200)
+    search.ledger.pass_by = lambda _: search.clock.__setitem__(0, search.clock[0] + seconds(7))
 
     assert search().answer is SHORT
-    assert search.ledger.steps == [PLAIN, *[seconds(30), LAST] * 3]
+    left = [30, 23, 16, 9, 2]  # of its 30 seconds
+    assert search.ledger.steps == [PLAIN, *(step for wait in left for step in (seconds(wait), LAST))]
+
+
+def test_limits_that_change_in_no_time_at_all_keep_nobody_for_ever():
+    search = Search(SHORT, *[OVER, SHORT] * 200)
+
+    assert search().answer is SHORT
+    assert search.ledger.steps == [PLAIN, *[seconds(30), LAST] * 100]
 
 
 def test_waiting_can_be_turned_off():

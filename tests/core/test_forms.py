@@ -1,6 +1,7 @@
 """In which form a client gets a refusal: SPEC §8's settings, for each error shape."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,9 @@ def test_opencode_may_try_a_402_again_at_once_and_waits_where_waiting_is_meant(w
     assert (reply.headers["retry-after-ms"], reply.headers["x-should-retry"]) == ("0", "false")
     paused, _ = made(wire, headers=OPENCODE, refusal=PAUSED)
     assert (paused.headers["retry-after"], paused.headers.get("retry-after-ms")) == ("90", None)
+    for is_held, milliseconds in ((True, "5000"), (False, "0")):  # five seconds until a window begins anew are no wait
+        over = replace(OVER, detail={"transient": is_held, "retry_after_s": 5})
+        assert made(wire, headers=OPENCODE, refusal=over)[0].headers["retry-after-ms"] == milliseconds
     for other in (made(wire), made(wire, "lockpin", OPENCODE), made(wire, "provider", OPENCODE)):
         assert "retry-after-ms" not in other[0].headers
 

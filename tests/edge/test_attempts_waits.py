@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from desks import NOW, PROVIDERS, Desk, body, config
+from desks import NOW, PRICING, PROVIDERS, Desk, body, config
 from lockpin_addons import again, guard
 from lockpin_addons.attempts import Attempts
 from lockpin_addons.fallbacks import Fallbacks
@@ -20,6 +20,7 @@ from lockpin_addons.trip import Kind, Tries, Trip
 from mitmproxy import http
 from mitmproxy.test import tflow
 
+from lockpin_core.budgets import Budget
 from lockpin_core.call import Ending, Outcome, Reading
 from lockpin_core.config_near_cap import NearCap, Retry
 from lockpin_core.engine_attempts import AttemptsEngine
@@ -27,6 +28,7 @@ from lockpin_core.ledger.pauses import BreakerRule
 from lockpin_core.ledger.protocol import Rules
 from lockpin_core.money import Money
 from lockpin_core.settler import Admitted
+from lockpin_core.windows import Window
 
 RETRY = Retry(attempts=3, base_ms=100, max_ms=100, after_max_ms=1000)
 WAIT = {"retry-after-ms": "300"}
@@ -39,12 +41,15 @@ OTHERS = {"openai/ink": ("openai/gift",)}
 class Waits(Desk):
     """A call that has failed, as the edge has it, and a hook that decides about its next attempt."""
 
-    def __init__(self, told: dict, task_usd: str = "1", *, fallbacks: dict | None = None, attempts: int = 3) -> None:
+    def __init__(
+        self, told: dict, task_usd: str | None = "1", *, fallbacks: dict | None = None, attempts: int = 3,
+        provider: str = "openai", pricing: dict = PRICING,
+    ) -> None:  # fmt: skip
         near = NearCap(retry=replace(RETRY, attempts=attempts), fallbacks=fallbacks or {})
-        super().__init__(config(task_usd, near_cap=near))
+        super().__init__(config(task_usd, near_cap=near, pricing=pricing))
         rules = Rules(self.config.all_budgets(), self.config.task_default())
         self.engine = AttemptsEngine(self.config, self.prices, self.ledger, rules=rules, clock=lambda: NOW)
-        incoming = self.incoming(told)
+        incoming = self.incoming(told, provider=provider)
         admitted = asyncio.run(self.engine.admit(incoming))
         assert isinstance(admitted, Admitted)
         self.flow = tflow.tflow(
@@ -171,6 +176,60 @@ def test_a_task_that_is_closed_or_pauses_sends_nothing_after_the_wait(what, stat
     if not desk.trip.settled:
         desk.end(Outcome(Ending.DONE, 429))  # as the tap does with a reply that stands
     assert desk.held() == 0
+
+
+def task_limit(usd: str, window: str = "lifetime"):
+    return lambda desk: desk.ledger.task_new("t", limit=Money.parse(usd), window=window, who="ada")
+
+
+def new_budget(**more):
+    budget = Budget("late", "machine", Window("day"), **{"limit": Money.parse("5"), "enforce": True} | more)
+    return lambda desk: desk.ledger.budget_set(budget, who="ada")
+
+
+@pytest.mark.parametrize("status", BUSY)
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        (task_limit("0.1"), True),
+        (task_limit("0.099999999"), False),
+        (task_limit("5", "day"), False),  # another account, which does not count its hold
+        (new_budget(), False),
+        (new_budget(limit=None, limit_tokens=10**6), False),
+        (new_budget(enforce=False), True),
+        (new_budget(models=("openai/ink",)), True),
+    ],
+)
+def test_an_attempt_leaves_only_within_the_limits_that_are_in_force_after_the_wait(change, goes_on, status):
+    """A call of 1,000 tokens of a pen is ten cents, and nothing is billed for its prompt, so for a 503 neither."""
+    desk = Waits(body("pen", 1000))
+    failed = desk.trip.call_id
+
+    assert desk.fail(status, lambda: change(desk)) == goes_on
+    assert (guard.PERMIT in desk.flow.metadata) == goes_on
+    if not goes_on:
+        assert (desk.trip.call_id, desk.trip.settled) == (failed, status == 503)
+        assert desk.flow.response.status_code == status
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+@pytest.mark.parametrize("status", BUSY)
+def test_one_that_left_with_unlimited_tools_does_not_go_under_a_limit_that_came_in_the_wait(status):
+    told = {"model": "scout", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}], "tools": [SEARCH]}
+    desk = Waits(told, None, provider="anthropic")
+    assert desk.trip.admitted.parsed.tool_limit is not None
+
+    assert not desk.fail(status, lambda: task_limit("5")(desk))
+
+
+@pytest.mark.parametrize("status", BUSY)
+def test_one_without_a_bound_does_not_go_under_a_limit_in_tokens_that_came_in_the_wait(status):
+    desk = Waits(body("gift", None), None, pricing=PRICING | {"gift": {"free": "true"}})
+    assert desk.trip.admitted.held.call.quote.is_endless
+
+    assert not desk.fail(status, lambda: new_budget(limit=None, limit_tokens=10**9)(desk))
 
 
 def asking(desk, *, good: bool):

@@ -148,7 +148,8 @@ def _trees(body: bytes, wire: str, *, streamed: bool) -> Iterator[dict]:
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
-            is_wrapped = isinstance(found.get("response"), dict) and (streamed or wire == "gemini")
+            has_wrapping = wire == "gemini" or (wire == "openai_responses" and streamed)
+            is_wrapped = has_wrapping and isinstance(found.get("response"), dict)
             yield found["response"] if is_wrapped else found
 
 

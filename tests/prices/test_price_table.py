@@ -140,6 +140,25 @@ def test_a_factor_can_say_that_a_deployment_is_a_global_one():
     assert SHIPPED.find("azure", "gpt-5.5", AT).geos["data_zone"] == (11, 10)
 
 
+TWINS = [
+    (provider, key, target)
+    for provider, shelf in SHIPPED.shipped.items()
+    for key in shelf
+    if (target := shelf.entry(key).same_as) is not None
+]
+
+
+def test_what_a_user_says_of_a_model_counts_also_where_a_shipped_one_of_its_name_is_the_same_as_its_target():
+    assert len(TWINS) > 20
+    for provider, key, target in TWINS[::4]:
+        said = {"same_as": target, "max_output_tokens": "777", "fees": {"web_search": "9"}}
+        model = PriceTable.load(shipped_dir(), {key: said}).find(provider, key, AT)
+
+        assert model is not None
+        nine = 9 * 10**12  # in picodollars
+        assert (model.user, model.max_output_tokens, model.fees[Unit.WEB_SEARCH]) == (True, 777, nine), (provider, key)
+
+
 @pytest.mark.parametrize(
     ("target", "hint"),
     [("azure/gpt-55", "; did you mean gpt-5.5?"), ("gpt-55x", "; did you mean gpt-5.5?"), ("zzzzzzzzz", "")],
