@@ -15,7 +15,6 @@ from lockpin_core.admission_served import Served
 from lockpin_core.admission_thinking import thinking_beside
 from lockpin_core.admission_unbounded import billed_by, free_ceiling
 from lockpin_core.aside import Steps, at_once
-from lockpin_core.budgets import Standing
 from lockpin_core.call import Also, Call, Ceiling, Parsed, Payers, Quote, Request, Rewrite, Terms
 from lockpin_core.config import Config
 from lockpin_core.config_near_cap import Landing
@@ -439,11 +438,6 @@ def body_change(priced: Priced, call: Call) -> Rewrite | None:
 def is_capped(rules: Rules, payers: Payers, provider: str, model: str | None) -> bool:
     """Say whether a budget of the configuration enforces a limit on such a call; model None: it is not known."""
     return any(budget.enforce and budget.applies(payers, provider=provider, model=model) for budget in rules.budgets)
-
-
-def has_limit(standings: Sequence[Standing]) -> bool:
-    """Say whether one of a call's accounts enforces a limit."""
-    return any(s.budget.enforce and (s.limit is not None or s.limit_tokens is not None) for s in standings)
 
 
 def may_go_uncapped(config: Config, incoming: Incoming) -> bool:

@@ -167,6 +167,11 @@ def with_reserve(standings: Sequence[Standing], reserve: Quote | None) -> tuple[
     return found
 
 
+def has_limit(standings: Iterable[Standing]) -> bool:
+    """Say whether one of a call's accounts enforces a limit."""
+    return any(s.budget.enforce and (s.limit is not None or s.limit_tokens is not None) for s in standings)
+
+
 def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
     """List the enforced accounts that the quote does not fit: final before transient, then smallest remaining first.
 

@@ -13,7 +13,6 @@ from lockpin_core.admission import (
     Priced,
     Refused,
     body_change,
-    has_limit,
     is_capped,
     limit_to_set,
     may_go_uncapped,
@@ -31,7 +30,7 @@ from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_routing import price_cap, with_price_cap
 from lockpin_core.admission_shown import shown_path, shown_text
 from lockpin_core.aside import at_once, beside_loop, in_turns
-from lockpin_core.budgets import Standing
+from lockpin_core.budgets import Standing, has_limit
 from lockpin_core.call import (
     Call,
     Outcome,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from lockpin_core.admission import Incoming, Priced, Refused, has_limit
+from lockpin_core.admission import Incoming, Priced, Refused
 from lockpin_core.admission_room import Found
-from lockpin_core.budgets import Standing
+from lockpin_core.budgets import Standing, has_limit
 from lockpin_core.call import Attempt, Call, Charge, Later, Outcome, Reading, Void
 from lockpin_core.engine import Engine
 from lockpin_core.errors import LedgerUnavailable, WireError

@@ -11,12 +11,13 @@ from datetime import timedelta
 from functools import partial
 from typing import assert_never, cast
 
-from lockpin_core.admission import Priced, has_limit
+from lockpin_core.admission import Priced
 from lockpin_core.admission_chain import is_silent
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_memory import Conversations
 from lockpin_core.admission_served import Served
 from lockpin_core.aside import LARGE_BYTES, at_once, in_turns
+from lockpin_core.budgets import has_limit
 from lockpin_core.call import Call, Charge, Ending, Later, Outcome, Parsed, Reading, Request, Void
 from lockpin_core.config import Config
 from lockpin_core.ledger.answers import answer_of

@@ -12,11 +12,11 @@ from lockpin_core.admission import (
     Priced,
     Refused,
     body_change,
-    has_limit,
     is_capped,
     limit_to_set,
     may_go_uncapped,
 )
+from lockpin_core.budgets import has_limit
 from lockpin_core.call import Request, Rewrite, Terms
 from lockpin_core.config import Fit
 from lockpin_core.ladder import Room
