@@ -23,7 +23,7 @@ from lockpin_core.errors import LedgerUnavailable, LockpinError
 from lockpin_core.jsontext import dumps
 from lockpin_core.ledger.place import Watch
 from lockpin_core.ledger.protocol import Admin
-from lockpin_core.ledger.questions import CONTINUE, ONCE, RAISE, REFUSE, STOP, Choice, Question
+from lockpin_core.ledger.questions import CONTINUE, GONE, ONCE, RAISE, REFUSE, STOP, Choice, Question
 from lockpin_core.ledger.reader import LedgerReader
 from lockpin_core.ledger.watchers import Watcher
 from lockpin_core.money import Money
@@ -198,6 +198,8 @@ def _letter(choice: Choice) -> str:
 
 
 def _end_of(question: Question) -> str:
+    if question.gone is not None:
+        return f"question {question.id}: {GONE[question.gone]}"
     if question.answer is None:
         return f"question {question.id}: nobody answered in time; {unanswered(question)}"
     return f'question {question.id} was answered "{question.answer}" by {question.who}'

@@ -23,7 +23,7 @@ from lockpin_cli.rules import account_key
 from lockpin_core.clock import stamp, utc_now
 from lockpin_core.ledger.listing import DEFERRED, CallRow
 from lockpin_core.ledger.reader import LedgerReader
-from lockpin_core.readers.calls import FIELDS, SOMETIMES, charged, needed, receipt_of
+from lockpin_core.readers.calls import FIELDS, SOMETIMES, charged, needed, over_words, receipt_of
 from lockpin_core.readers.figures import table
 
 app = new_app()
@@ -185,7 +185,7 @@ def _ending(call: CallRow) -> list[str]:
     notes = ["(est.)" if call.estimated else "", reason or "", "failed" if call.failed else ""]
     return [
         *notes,
-        "over hold" if call.over_hold else "",
+        over_words(call),
         "" if call.priced else "no price",
         *(each.code for each in call.corrections),
         f"drift: {', '.join(call.drift)}" if call.drift else "",

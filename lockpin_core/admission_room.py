@@ -289,7 +289,8 @@ class Seeker:
             said = await self._asker.ask(search.call, search.short, search.digest, patience)
             search.call = search.lower.call = replace(search.call, waited_ms=self.waits.waited_ms(search.call.id))
             search.was_asked = search.was_asked or said is not None
-            is_open = said is not None and said.is_open(self._clock()) and self._left(search) > NO_TIME
+            is_open = said is not None and (said.gone is not None or said.is_open(self._clock()))
+            is_open = is_open and self._left(search) > NO_TIME
             if is_open:  # it need not wait: but somebody else may have been quicker
                 found = await self._again(search)
                 if not isinstance(found.answer, Short) or not is_for_a_person(found.answer):

@@ -108,8 +108,11 @@ def _account(standing: Standing) -> str:
 
 def _above(short: Sequence[Standing], quote: Quote) -> str:
     """Say that a call is larger than a limit that starts anew, for then no reset helps; "": it is not."""
-    above = next((one for one in short if one.span.end is not None and not _could_fit(one, quote)), None)
-    return "" if above is None else f'; that is above the whole limit of "{above.budget.name}", so no reset makes room'
+    above = [one.budget.name for one in short if one.span.end is not None and not _could_fit(one, quote)]
+    if not above:
+        return ""
+    names = ", ".join(f'"{name}"' for name in above[:_NAMED]) + (", …" if len(above) > _NAMED else "")
+    return f"; that is above the whole limit{'' if len(above) == 1 else 's'} of {names}, so no reset makes room"
 
 
 def _last_reset(short: Sequence[Standing], quote: Quote) -> str:

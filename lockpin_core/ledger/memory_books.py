@@ -82,7 +82,7 @@ class MemoryBooks:
         self._rules: Rules | None = None
         self._origin = ""  # of the configuration in force; with one, what stands here counts and not what a call brings
         self._coalescer, self._links, self._pauses = Coalescer(), MemoryLinks(), MemoryPauses(self._numbered_event)
-        self._questions = MemoryQuestions()
+        self._questions = MemoryQuestions(self.rows)
         self._keeps = False  # what was allowed once is not taken back just now: the next attempt's hold comes
         self._alerts = Alerts(
             lambda name: self._accounts[name].told, self._tell, lambda code, _: self._event(code, None)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from lockpin_core.errors import CommandError
 from lockpin_core.ledger.allowances import Allowance
-from lockpin_core.ledger.questions import Asking, Question, amount_of, joined
+from lockpin_core.ledger.memory_state import Row
+from lockpin_core.ledger.questions import HELD, LOOP, REFUSED, Asking, Question, amount_of, joined
 from lockpin_core.money import Money
 
 
 class MemoryQuestions:
-    """Every question that was put, in order; `allowances` by call."""
+    """Every question that was put, in order; `allowances` by call. `rows` are the book's."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[Row]) -> None:
         self.allowances: dict[str, Allowance] = {}
+        self._rows = rows
         self._all: dict[str, Question] = {}
 
     def join(self, asking: Asking, now: datetime) -> Question | None:
@@ -35,15 +38,23 @@ class MemoryQuestions:
 
     def find(self, question_id: str) -> Question | None:
         """Find a question by its id."""
-        return self._all.get(question_id)
+        found = self._all.get(question_id)
+        return None if found is None else self._now(found)
 
     def every(self) -> list[Question]:
         """List them, newest first."""
-        return list(reversed(self._all.values()))
+        return [self._now(question) for question in reversed(self._all.values())]
+
+    def _now(self, question: Question) -> Question:
+        """Give a question with what has become of its call."""
+        if question.kind == LOOP or question.answer is not None:
+            return question
+        ends = (row.kind for row in self._rows if row.call == question.call and row.kind in (HELD, REFUSED))
+        return replace(question, gone=next(ends, None))
 
     def amount_of(self, question_id: str, given: str, by: Money | None, now: datetime) -> tuple[Question, Money | None]:
         """Check an answer; give its question, and by how much it raises the limit. Raises CommandError."""
-        question = self._all.get(question_id)
+        question = self.find(question_id)
         if question is None:
             raise CommandError(f'no question "{question_id}"; `lockpin approvals list` shows them')
         return question, amount_of(question, given, by, now)

@@ -30,13 +30,23 @@ _COLUMNS = (
     *("needed_nano", "short_nano", "choices", "data", "answer", "answered", "who", "used"),
 )
 _ALL = ", ".join(f'"{name}"' for name in _COLUMNS)
-_ONE = f"SELECT {_ALL} FROM questions WHERE id = ?"
-_OF_DIGEST = f"SELECT {_ALL} FROM questions WHERE digest = ? AND task = ? ORDER BY asked DESC, length(id) DESC, id DESC"
+# Of an approval that nobody has answered: what has become of its call. Each by the rows' index for it.
+_GONE = (
+    "CASE WHEN questions.kind = 'loop' OR answer IS NOT NULL THEN NULL "
+    "WHEN EXISTS (SELECT 1 FROM rows WHERE rows.call = questions.call AND rows.kind = 'hold') THEN 'hold' "
+    "WHEN EXISTS (SELECT 1 FROM rows WHERE rows.call = questions.call AND rows.kind = 'refusal' "
+    "AND rows.kind IN ('shrink', 'correction', 'refusal', 'uncapped')) THEN 'refusal' END"
+)
+_FOUND = f"{_ALL}, {_GONE}"
+_ONE = f"SELECT {_FOUND} FROM questions WHERE id = ?"
+_OF_DIGEST = (
+    f"SELECT {_FOUND} FROM questions WHERE digest = ? AND task = ? ORDER BY asked DESC, length(id) DESC, id DESC"
+)
 _LOOPS = (
-    f"SELECT {_ALL} FROM questions WHERE kind = 'loop' AND answer IS NULL AND task = ? AND until > ? "
+    f"SELECT {_FOUND} FROM questions WHERE kind = 'loop' AND answer IS NULL AND task = ? AND until > ? "
     "ORDER BY asked DESC, length(id) DESC, id DESC"
 )
-_SINCE = f"SELECT {_ALL} FROM questions WHERE until > ? ORDER BY asked DESC, length(id) DESC, id DESC"
+_SINCE = f"SELECT {_FOUND} FROM questions WHERE until > ? ORDER BY asked DESC, length(id) DESC, id DESC"
 _PUT = f"INSERT INTO questions ({_ALL}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _ANSWER = "UPDATE questions SET answer = ?, answered = ?, who = ? WHERE id = ?"
 _USE = "UPDATE questions SET used = ? WHERE id = ?"
@@ -63,6 +73,7 @@ def every(connection: sqlite3.Connection, at: int) -> list[Question]:
 
 def join(books: Frame, asking: Asking) -> Question | None:
     """Find the question that a call joins."""
+    books.write()
     rows = books.connection.execute(_OF_DIGEST, (asking.digest, asking.call.payers.task)).fetchall()
     return joined(asking, [_question(row) for row in rows], books.now)
 
@@ -146,11 +157,11 @@ def _plain_choices(question: Question) -> list[list[object]]:
 
 def _question(row: tuple[Any, ...]) -> Question:
     (name, kind, call, digest, task, key, user, model, asked, until, needed, short, choices, data) = row[:14]
-    (given, answered, who, used) = row[14:]
+    (given, answered, who, used, gone) = row[14:]
     return Question(
         id=name, kind=kind, call=call, digest=digest, task=task, key=key, user=user, model=model,
         asked=instant(asked), until=instant(until), needed=Money(needed), short_by=Money(short),
         choices=tuple(Choice(each, None if usd is None else Money(usd)) for each, usd in json.loads(choices)),
         data=json.loads(data), answer=given, answered=None if answered is None else instant(answered), who=who,
-        used=None if used is None else instant(used),
+        used=None if used is None else instant(used), gone=gone,
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """What a person is asked about a call, and what may be answered. Pure: knows no SQL and no screen.
 
 An approval is about a call that only its task's own budget is short for, a loop about one that repeats itself. The same
-call of the same task, sent again, joins its question, and nothing is held while that is open. "once" is good for one
-call; whether it fits then is judged anew in the transaction of its hold.
+call of the same task, sent again, joins its question, and nothing is held while that is open. An approval ends with the
+call that it was put for, unless that has left unanswered; who has joined it asks anew. "once" is good for one call;
+whether it fits then is judged anew in the transaction of its hold.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from lockpin_core.money import Money
 APPROVAL, LOOP = "approval", "loop"  # kinds of questions
 ONCE, RAISE, REFUSE, CONTINUE, STOP = "once", "raise", "refuse", "continue", "stop"
 ANSWERS: Mapping[str, tuple[str, ...]] = {APPROVAL: (ONCE, RAISE, REFUSE), LOOP: (CONTINUE, STOP)}
+
+HELD, REFUSED = "hold", "refusal"  # kinds of the rows that end a call's wait for an answer
+GONE: Mapping[str, str] = {HELD: "its call fits by now, and has gone", REFUSED: "its call was refused meanwhile"}
 
 ASKED, ANSWERED = "question_asked", "question_answered"  # the codes of their events
 
@@ -71,12 +75,13 @@ class Question:
     answered: datetime | None = None
     who: str | None = None  # answered
     used: datetime | None = None  # when "once" let its call go
+    gone: str | None = None  # how the call of an approval went on without an answer: HELD or REFUSED
     # How a raise has left the task's own account: only in what the one who raises is given.
     raised: Standing | None = field(default=None, compare=False)
 
     def is_open(self, now: datetime) -> bool:
         """Say whether it waits for an answer."""
-        return self.answer is None and now < self.until
+        return self.answer is None and self.gone is None and now < self.until
 
     def stands(self, now: datetime) -> bool:
         """Say whether its answer is still one for the same call, sent again.
@@ -140,6 +145,8 @@ def amount_of(question: Question, answer: str, by: Money | None, now: datetime) 
 
 
 def _what_was_done(question: Question) -> str:
+    if question.gone is not None:
+        return f"{GONE[question.gone]}; sent again, it is judged anew"
     if question.kind == LOOP:
         return f"its call went on at {stamp(question.until)}; {left_to_do(question)}"
     return f"its call was refused at {stamp(question.until)}; sent again, it is asked about anew"

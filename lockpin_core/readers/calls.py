@@ -21,6 +21,8 @@ _AMOUNTS = ("budget", "spent", "in_flight", "needed", "remaining")
 _IN_THE_WAY = ("limit", "scope", "subject", "period", "resets_at", *(f"{a}_usd" for a in _AMOUNTS))
 _IN_THE_WAY += tuple(f"{a}_tokens" for a in _AMOUNTS)
 
+_MORE_TOKENS = "more tokens than held"
+
 FIELDS = (
     *("v", "id", "at", "decision", "code", "task", "key", "user", "provider", "model", "model_served"),
     *("held_usd", "charged_usd", "estimated", "estimate_reason", "failed", "over_hold", "usage", "rates"),
@@ -134,10 +136,20 @@ def _ending(call: CallRow) -> str:
             notes = [f"(est.) {call.reason}"] if call.estimated else []
             notes += [f"({code})" for code in dict.fromkeys(each.code for each in call.corrections)]
             charge = " ".join([f"charged {said(call.charged)}", *notes])
+            if over_words(call) == _MORE_TOKENS:
+                return f"{charge}, {held}, {_MORE_TOKENS}"
             return f"{charge}, {'over what was ' if call.over_hold else ''}{held}"
     times = f" {call.count:,} times" if call.count > 1 else ""
     why = needed(call)
     return f"{call.decision}{times} ({call.code}){f': {why}' if why else ''}"
+
+
+def over_words(call: CallRow) -> str:
+    """Say of what a call came to more than was held for it; "": of nothing."""
+    if not call.over_hold:
+        return ""
+    is_within_usd = call.charged is not None and call.held is not None and call.charged <= call.held
+    return _MORE_TOKENS if is_within_usd else "over hold"
 
 
 def _correction(made: Correction) -> dict[str, object]:

@@ -83,6 +83,28 @@ def test_a_question_whose_time_is_over_keeps_nobody_waiting(ledger, clock):
     assert asyncio.run(play()).answer is None
 
 
+def test_who_has_joined_the_question_of_a_call_that_has_gone_waits_for_its_answer_no_longer(ledger, clock):
+    ledger.task_new("t", limit=money("1"), window="lifetime", who="ann")
+
+    async def play():
+        first, question = await put(ledger, clock, 3600 * SECOND)
+        short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock, TASK)
+        second = asyncio.create_task(asker.ask(call("c2", "1.25"), short, DIGEST, 3600 * SECOND))
+        joined, real = [], ledger.question
+        ledger.question = lambda name: joined.append(asyncio.current_task()) or real(name)
+        while second not in joined:
+            await asyncio.sleep(0.01)
+        ledger.raise_budget(OWN, "t", money("0.25"), who="ann")
+        ledger.hold(call("c1", "1.25"), TASK).result(WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            return question, await second, await first
+
+    question, joined, own = asyncio.run(play())
+
+    assert (joined.id, joined.gone, joined.answer) == (question.id, "hold", None)
+    assert own.id == question.id
+
+
 def test_where_nobody_watches_or_there_is_no_time_nobody_is_asked(ledger, clock):
     short, asker = short_of(ledger, "1.25"), Asker(ledger, Waits(clock), clock, TASK)
     assert asyncio.run(asker.ask(call("c1", "1.25"), short, DIGEST, timedelta(0))) is None

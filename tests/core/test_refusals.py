@@ -186,6 +186,18 @@ def test_waiting_does_not_help_a_call_that_is_larger_than_the_limit():
         )
 
 
+def test_each_limit_that_is_below_a_call_is_named():
+    spent = {"a": ("0.3", "0"), "b": ("0.5", "0.4"), "c": ("0.3", "0.1")}
+    short = [
+        day_standing(limit=limit, spent=usd)._replace(budget=replace(DEV, name=name))
+        for name, (limit, usd) in spent.items()
+    ]
+
+    found = budget_exceeded(TASK, nouns.quote("0.31"), short, NOW)
+
+    assert found.message.endswith('; that is above the whole limits of "a", "c", so no reset makes room')
+
+
 def test_waiting_does_not_help_a_call_that_fits_only_a_limit_that_was_raised_for_this_window():
     limited = replace(DEV, limit=Money.parse("0.3"))
     short = [nouns.standing(limited, span=DAY, limit="0.5", spent="0.4")]

@@ -15,8 +15,8 @@ from lockpin_core.ledger.protocol import Closed, Held, Short, Wait
 from lockpin_core.ledger.questions import APPROVAL, CONTINUE, LOOP, ONCE, RAISE, REFUSE, STOP, Asking, Choice
 from lockpin_core.windows import Window
 from tests.ledger import desk as d
-from tests.ledger.contract import hold, settle, void
-from tests.ledger.desk import WAIT_S, call, charge, machine, money, rules
+from tests.ledger.contract import hold, seen, settle, void
+from tests.ledger.desk import WAIT_S, call, charge, machine, money, note, refusal, rules
 
 TASK = rules(machine("100"), own=replace(d.OWN, limit=money("1"), enforce=True))
 SAME = b"s" * 32
@@ -130,6 +130,47 @@ class QuestionsContract:
 
         with pytest.raises(CommandError, match="comes too late: its call was refused at 2026-10-21T12:02:00Z"):
             answer(desk, question, ONCE)
+
+    @pytest.mark.parametrize(
+        ("gone", "words"),
+        [
+            ("hold", "comes too late: its call fits by now, and has gone; sent again, it is judged anew"),
+            ("refusal", "comes too late: its call was refused meanwhile; sent again, it is judged anew"),
+        ],
+    )
+    def test_a_question_ends_with_its_call(self, desk, gone, words):
+        desk.watch()
+        question = ask(desk, "c1")
+        if gone == "hold":
+            hold(desk, "c1", "0.5", TASK)
+        else:
+            desk.ledger.refuse(note("c1"), refusal())
+            seen(desk)
+        found = desk.ledger.question(question.id).result(WAIT_S)
+
+        assert (found.gone, found.answer, found.is_open(desk.clock.now)) == (gone, None, False)
+        assert desk.admin.questions() == [found]
+        with pytest.raises(CommandError, match=words):
+            answer(desk, question, RAISE)
+        assert own(desk)[2] == "1"
+        other = ask(desk, "c2")
+        assert (other.id != question.id, other.is_open(desk.clock.now)) == (True, True)
+
+    def test_an_answer_that_was_given_before_stands_whatever_has_become_of_the_call(self, desk):
+        desk.watch()
+        question = once(desk)
+        desk.ledger.refuse(note("c1"), refusal())
+        seen(desk)
+
+        assert ask(desk, "c2").id == question.id
+        assert desk.ledger.question(question.id).result(WAIT_S).gone is None
+
+    def test_a_question_about_a_loop_does_not_end_with_its_call(self, desk):
+        desk.watch()
+        question = ask(desk, kind=LOOP)
+        hold(desk, "c1", "0.5", TASK)
+
+        assert desk.ledger.question(question.id).result(WAIT_S).is_open(desk.clock.now)
 
     @pytest.mark.parametrize("given", [CONTINUE, STOP])
     def test_an_answer_about_a_loop_that_comes_too_late_says_that_it_goes_on(self, desk, given):

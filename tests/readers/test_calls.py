@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from lockpin_core.call import Payers, Share
 from lockpin_core.ledger.listing import Balanced, CallRow
 from lockpin_core.money import ZERO, Money
-from lockpin_core.readers.calls import FIELDS, charged, in_the_way, needed, receipt_of, summary
+from lockpin_core.readers.calls import FIELDS, charged, in_the_way, needed, over_words, receipt_of, summary
 from lockpin_core.usage import Unit
 
 AT = datetime(2026, 10, 21, 12, 30, tzinfo=UTC)
@@ -65,6 +65,14 @@ def test_charge_above_its_hold_is_marked_and_said():
 
     assert receipt_of(over)["over_hold"] is True
     assert summary(over).endswith(": charged $0.60, over what was held $0.50")
+    assert over_words(over) == "over hold"
+
+
+def test_more_tokens_than_held_are_told_from_more_dollars():
+    over = replace(ROW, over_hold=True)
+
+    assert summary(over).endswith(": charged $0.0214, held $0.50, more tokens than held")
+    assert (over_words(over), over_words(ROW)) == ("more tokens than held", "")
 
 
 def test_summary_says_what_else_became_of_a_call():
