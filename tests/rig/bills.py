@@ -165,7 +165,8 @@ def true_tokens(body: Body, told: Mapping, model: Model) -> int:
     )
     explained = inner.get("toolConfig" if body.wire == "bedrock_converse" else "tools")
     around = 8 + 5 * len(messages) + (600 if explained is not None and "claude" in model.id else 0)
-    around += sum(20 + 600 * ("tools" in one["params"]) for one in inner.get("requests", []) if "params" in one)
+    batch = inner.get("requests") if body.wire == "anthropic_batches" else None
+    around += sum(20 + 600 * ("tools" in one["params"]) for one in batch or [] if "params" in one)
     around += HEARD * body.seconds
     size = around + ids(told) + sum(tokens_of(text, model.tokenizer) for text in shown(told))
     window = model.context_tokens
