@@ -214,6 +214,13 @@ def whole(value: object, field: str, *, low: int = 0, high: int = MAX_LIMIT) -> 
     return value
 
 
+def check_plain(members: Mapping[str, object], names: str) -> None:
+    """Refuse an object or a list as the value of a setting: nobody says what a model reads of it. Raises WireError."""
+    for name in names.split():
+        if type(members.get(name)) in (dict, list):
+            raise WireError(f"{name} is {shown(members[name])}; a plain value is allowed")
+
+
 def shown(value: object) -> str:
     """Describe a value for a message: short scalars as they are, never text."""
     match value:

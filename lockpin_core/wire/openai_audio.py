@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from lockpin_core.call import Parsed, Refusal, Reply, Request, Rewrite
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.jsonbody import read_body, shown, shown_name
+from lockpin_core.wire.jsonbody import check_plain, read_body, shown, shown_name
 from lockpin_core.wire.media import wav_size
 from lockpin_core.wire.multipart import File, Form, read_form
 from lockpin_core.wire.openai_audio_usage import SoundScanner, SpeechStreamScanner, TextScanner, TextStreamScanner
@@ -23,11 +23,12 @@ from lockpin_core.wire.refusals import openai_refusal
 from lockpin_core.wire.replies import stated_error
 from lockpin_core.wire.tally import Tally, Unknown, scalars, shape, unpriced
 
+_SETTINGS = "response_format speed stream_format"
 SPEECH = shape(
     "the request",
     "input instructions voice",
     {"voice": scalars},
-    uncounted="model response_format speed stream_format",
+    uncounted=f"model {_SETTINGS}",
     unknown=Unknown.REFUSE,
 )
 _WAV_TYPES = frozenset({"", "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave", "application/octet-stream"})
@@ -81,6 +82,7 @@ class OpenAISpeech(_Audio):
             members = read_body(request.body).members
             tally = Tally()
             SPEECH.read(members, tally)
+            check_plain(members, _SETTINGS)
         except RecursionError:
             raise WireError("the body is nested too deeply") from None
         text = members.get("input")

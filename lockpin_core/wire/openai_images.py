@@ -15,7 +15,7 @@ from dataclasses import replace
 from lockpin_core.call import Content, Image, Parsed, Picture, Refusal, Reply, Request, Rewrite
 from lockpin_core.errors import WireError
 from lockpin_core.usage import Unit
-from lockpin_core.wire.jsonbody import plain_word, read_body, shown, shown_name, whole
+from lockpin_core.wire.jsonbody import check_plain, plain_word, read_body, shown, shown_name, whole
 from lockpin_core.wire.media import image_at, image_of
 from lockpin_core.wire.multipart import Form, is_form, read_form
 from lockpin_core.wire.openai_chat import asked_model
@@ -63,11 +63,14 @@ def _add_image(image: Image, tally: Tally) -> None:
 _EACH_IMAGE = each(_take_image, "images")
 _ANOTHER = "another model writes what is drawn, and no limit of the request bounds that"
 _FRAMES = "each frame is drawn by itself, and nobody states what that takes"
+_SETTINGS = (
+    "n size quality partial_images stream background complexity input_fidelity moderation output_compression "
+    "output_format response_format safety_identifier style user"
+)
 REQUEST = shape(
     "the request",
     rules={"images": _take_images, "mask": _take_image},
-    uncounted="model prompt n size quality partial_images stream background complexity input_fidelity moderation "
-    "output_compression output_format response_format safety_identifier style user",
+    uncounted=f"model prompt {_SETTINGS}",
     refused={"svg": _ANOTHER, "frame_count": _FRAMES, "frame_duration_ms": _FRAMES},
     unknown=Unknown.REFUSE,
 )
@@ -118,6 +121,7 @@ def _parse(request: Request) -> Parsed:
     form = read_form(request.body, content_type) if is_form(content_type) else None
     members = read_body(request.body).members if form is None else _members(form, tally)
     REQUEST.read(members, tally)
+    check_plain(members, _SETTINGS)
     prompt = members.get("prompt")
     if type(prompt) is not str:
         raise WireError(f"prompt is {shown(prompt)}; a string is needed")

@@ -57,6 +57,8 @@ def test_a_voice_may_be_an_id():
         ({"Input": "x"}, "bad_request"),
         ({"brand_new": "x"}, "unpriced_tool"),
         ({"voice": {"id": {}}}, "unpriced_tool"),
+        ({"response_format": {"type": "mp3"}}, "bad_request"),
+        ({"speed": [1]}, "bad_request"),
     ],
 )
 def test_a_speech_that_is_not_known_is_refused(told, code):

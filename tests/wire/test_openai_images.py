@@ -180,7 +180,8 @@ def test_what_has_no_bound_is_refused_in_a_form_too(told):
 @pytest.mark.parametrize(
     "told",
     [{"n": 0}, {"n": 11}, {"n": "2"}, {"n": 1.5}, {"partial_images": -1}, {"prompt": None}, {"prompt": ["x"]}, {"size": 5},
-     {"stream": "true"}, {"quality": {}}, {"model": 5}, {"images": "x"}, {"mask": "x"}, {"Size": "1024x1024"}],
+     {"stream": "true"}, {"quality": {}}, {"model": 5}, {"images": "x"}, {"mask": "x"}, {"Size": "1024x1024"},
+     {"response_format": {"type": "x"}}, {"style": ["x"]}],
 )  # fmt: skip
 def test_a_field_that_is_not_what_it_must_be_is_a_bad_request(told):
     assert refused(**told).code == "bad_request"
