@@ -198,8 +198,8 @@ def _entries(
             continue
         if not isinstance(key, yaml.ScalarNode):
             raise where.at(_start(key), "a key").error("is a list or a mapping; a name is allowed")
-        if len(key.value) > _LONGEST_KEY or not key.value.isprintable():
-            words = f"is {quoted(key.value)}; a printable name of at most {_LONGEST_KEY} characters is allowed"
+        if len(one_line(key.value)) > _LONGEST_KEY:
+            words = f"is {quoted(key.value)}; a name of at most {_LONGEST_KEY} characters is allowed"
             raise where.at(_start(key), "a key").error(words)
         place = where.at(_start(key), key.value)
         if key.value in entries:

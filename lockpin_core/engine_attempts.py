@@ -23,7 +23,6 @@ from lockpin_core.ledger.protocol import Closed, Held, Resolved, Short
 from lockpin_core.money import ZERO
 from lockpin_core.settlement import settle
 from lockpin_core.settler import Admitted
-from lockpin_core.windows import Window
 from lockpin_core.wire.protocol import Wire
 
 
@@ -150,20 +149,14 @@ class AttemptsEngine(Engine):
 
 
 def _still_holds(held: Held, now: Sequence[Standing]) -> bool:
-    """Say whether a hold would be there under the limits in force now: on each account that has one, and within it."""
-    kept, quote = {_account(standing) for standing in held.standings}, held.call.quote
+    """Say whether a hold is within the limits in force now: accounts that came since it was taken count it too."""
     for standing in now:
-        usd, tokens, is_on = standing.remaining(), standing.remaining_tokens(), _account(standing) in kept
-        is_over_usd = bool(quote.most) and usd is not None and (usd < ZERO or not is_on)
-        is_over_tokens = quote.tokens > 0 and tokens is not None and (tokens < 0 or not is_on)
+        usd, tokens = standing.remaining(), standing.remaining_tokens()
+        is_over_usd = bool(held.call.quote.most) and usd is not None and usd < ZERO
+        is_over_tokens = held.call.quote.tokens > 0 and tokens is not None and tokens < 0
         if standing.budget.enforce and (is_over_usd or is_over_tokens):
             return False
     return True
-
-
-def _account(standing: Standing) -> tuple[str, str, Window]:
-    """Give what an account is of; a hold counts in the window in which it was taken, also once another one begins."""
-    return standing.budget.name, standing.subject, standing.budget.window
 
 
 def _is_made_for(admitted: Admitted, now: Sequence[Standing]) -> bool:

@@ -34,7 +34,8 @@ class PriceTable:
     _user: Mapping[str, Entry]
     _aliases: Mapping[str, Mapping[str, str]]
     date: date  # the newest day on which a shipped price was checked
-    _joined: dict[tuple[str, ...], Model] = field(default_factory=dict, repr=False, compare=False)
+    # By the identity of shipped models, which are kept as they were read: one that is resold has the maker's names.
+    _joined: dict[tuple[str | int, ...], Model] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -154,7 +155,7 @@ class PriceTable:
 
     def _join(self, provider: str, key: str, known: Model, model: str) -> Model:
         """Join the user's entry and a shipped model, once for each pair: there are only so many."""
-        pair = ("joined", provider, key, known.provider, known.id)
+        pair = ("joined", provider, key, id(known))
         if pair not in self._joined:
             own = model_of(provider, key, self._user[key], known.rules, user=True)
             self._joined[pair] = joined(own, self._user[key], known)
@@ -168,10 +169,13 @@ class PriceTable:
         return self._target("", entry.same_as)
 
     def _target(self, provider: str, name: str) -> Model | None:
-        """Find "provider/model", or a model of this provider, or of the only vendor that has one of that name."""
+        """Find "provider/model", or a model of this provider, or of the only vendor that has one of that name.
+
+        One whose prices this provider takes is what it resells, however it is named.
+        """
         home, _, rest = name.partition("/")
         if rest and home in self.shipped and (found := self._shipped_model(home, rest)) is not None:
-            return found
+            return self._resold(provider, found) if home in self._from.get(provider, ()) else found
         if (found := self._shipped_model(provider, name)) is not None:
             return found
         others = [model for home in self.shipped if (model := self._at_home(home, name)) is not None]
@@ -199,7 +203,7 @@ class PriceTable:
 
     def _resold(self, provider: str, model: Model) -> Model:
         """Give another vendor's model the fees and regions of who sells it."""
-        pair = ("resold", provider, model.provider, model.id)
+        pair = ("resold", provider, id(model))
         if pair not in self._joined:
             shelf = self.shipped[provider]
             fees = {fee: max(pico, model.fees.get(fee, 0)) for fee, pico in shelf.resale_fees.items()}

@@ -71,9 +71,9 @@ def test_every_node_knows_its_line_and_path():
         (
             f"a:\n  {'k' * 257}: 1\n",
             2,
-            f'a.a key is "{"k" * 80}…"; a printable name of at most 256 characters is allowed',
+            f'a.a key is "{"k" * 80}…"; a name of at most 256 characters is allowed',
         ),
-        ('"a\\u0085b": 1\n', 1, 'a key is "a\\x85b"; a printable name'),
+        ('"' + "\\u0085" * 80 + '": 1\n', 1, "; a name of at most 256 characters"),  # as it is told, four for each
     ],
 )
 def test_malformed_file_is_one_line_with_its_place(text: str, line: int, fact: str):

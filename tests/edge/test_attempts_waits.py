@@ -193,10 +193,13 @@ def new_budget(**more):
     [
         (task_limit("0.1"), True),
         (task_limit("0.099999999"), False),
-        (task_limit("5", "day"), False),  # another account, which does not count its hold
-        (new_budget(), False),
-        (new_budget(limit=None, limit_tokens=10**6), False),
-        (new_budget(enforce=False), True),
+        (task_limit("0.1", "day"), True),  # another account, which counts its hold too
+        (task_limit("0.099999999", "day"), False),
+        (new_budget(limit=Money.parse("0.1")), True),
+        (new_budget(limit=Money.parse("0.099999999")), False),
+        (new_budget(limit=None, limit_tokens=10**6), True),
+        (new_budget(limit=None, limit_tokens=1000), False),  # its prompt has some too
+        (new_budget(limit=Money.parse("0.01"), enforce=False), True),
         (new_budget(models=("openai/ink",)), True),
     ],
 )

@@ -140,6 +140,28 @@ def test_a_factor_can_say_that_a_deployment_is_a_global_one():
     assert SHIPPED.find("azure", "gpt-5.5", AT).geos["data_zone"] == (11, 10)
 
 
+RESALE = {"ali": "xai/grok-4.5", "bare": "grok-4.5", "own": "azure/grok-4.5"}
+
+
+def test_an_alias_of_what_a_seller_resells_has_the_sellers_fees_and_regions_however_it_is_spelled():
+    table = PriceTable.load(shipped_dir(), {}, {"azure": RESALE})
+    sold, made = table.find("azure", "grok-4.5", AT), table.find("xai", "grok-4.5", AT)
+
+    assert (sold.rules.dearest_geo, made.rules.dearest_geo) == ((11, 10), (1, 1))
+    for name in RESALE:
+        found = table.find("azure", name, AT)
+        assert (found.rules, found.fees) == (sold.rules, sold.fees), name
+
+
+@pytest.mark.parametrize("first", ["ali", "grok-4.5"])
+def test_what_a_user_says_of_a_model_that_is_resold_does_not_depend_on_what_was_asked_first(first):
+    table = PriceTable.load(shipped_dir(), {"grok-4.5": {"max_output_tokens": "777"}}, {"azure": RESALE})
+    table.find("azure", first, AT)
+    sold = table.find("azure", "grok-4.5", AT)
+
+    assert (sold.max_output_tokens, sold.rules.dearest_geo, sold.fees[Unit.WEB_SEARCH]) == (777, (11, 10), 14 * 10**9)
+
+
 TWINS = [
     (provider, key, target)
     for provider, shelf in SHIPPED.shipped.items()
