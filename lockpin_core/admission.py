@@ -248,7 +248,7 @@ class Priced:
             return 0
         tokens = whole.output
         if room.usd is not None:
-            left = room.usd - sum((quote.most for quote in self.also), ZERO)
+            left = max(room.usd, ZERO) - sum((quote.most for quote in self.also), ZERO)  # what is free fits always
             tokens = max_output_fitting(
                 self.model, whole, self.parsed.terms, self.at, left, host_geo=self._geo(), regions=self.regions
             )

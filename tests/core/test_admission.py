@@ -100,6 +100,15 @@ def test_the_largest_output_is_for_each_choice_and_beside_a_prediction():
     assert beside >= 10
 
 
+@pytest.mark.parametrize("usd", ["0", "-1"])
+def test_what_costs_nothing_fits_dollars_that_are_spent_and_is_lowered_by_tokens_alone(usd):
+    call = priced(body("gift"))
+    prompt = call.call(1000).quote.ceiling.prompt
+
+    assert call.largest_output(1000, Room(Money.parse(usd), None)) == 1000
+    assert call.largest_output(1000, Room(Money.parse(usd), prompt + 300)) == 300
+
+
 def test_an_unbounded_call_has_no_largest_output():
     """A file that the provider keeps may fill a context window that nobody knows."""
     file = [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]

@@ -49,7 +49,7 @@ def scenes(draw):
     moves = draw(
         st.lists(st.tuples(st.sampled_from(("spend", "hold")), st.integers(0, 60), st.integers(0, 2000)), max_size=3)
     )
-    model = draw(st.sampled_from(("ink", "pen")))
+    model = draw(st.sampled_from(("ink", "pen", "gift")))
     provider = draw(st.sampled_from(("openai", "anthropic")))
     choices = draw(st.sampled_from((1, 1, 3))) if provider == "openai" else 1
     limit = draw(st.integers(1, HIGHEST)) if provider == "anthropic" else draw(st.none() | st.integers(1, HIGHEST))
