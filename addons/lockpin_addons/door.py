@@ -9,10 +9,12 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mitmproxy import ctx, http
 from mitmproxy.connection import Client
+from mitmproxy.proxy.mode_servers import ServerInstance
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from lockpin_addons import guard, identity, mends
@@ -76,14 +78,19 @@ class Door:
         """Give what the connection's CONNECT said of who calls; None: nothing, or there was none."""
         return self._credentials.get(client.id)
 
-    def listener(self) -> Listener:
-        """Give our own addresses; they may change while running: then other servers stand there."""
+    def listener(self, client: Client) -> Listener:
+        """Give our own addresses, as a client knows them: where it was let in is ours, whatever else is known yet."""
+        found, port = self._find_listener(), client.sockname[1]
+        return found if port in found.ports else replace(found, ports=found.ports | {port})
+
+    def _find_listener(self) -> Listener:
+        """Give the addresses of the servers; they may change while running: then other servers stand there."""
         if self._is_closing and self._listener is not None:
             return self._listener[1]  # the sockets are closed, the connections are not
         server = ctx.master.addons.get("proxyserver")
         servers = list(server.servers) if server is not None else []
         if self._listener is None or self._listener[0] != servers:
-            found = self._listener_at(server.listen_addrs() if servers else [])
+            found = self._listener_at([address for one in servers for address in _addresses(one)])
             if not all(one.is_running for one in servers):
                 return found
             self._listener = (servers, found)
@@ -91,11 +98,11 @@ class Door:
 
     def _listener_at(self, addresses: Sequence[tuple[str, int]]) -> Listener:
         hosts = {"127.0.0.1", "::1", "localhost", *(address[0] for address in addresses)}
-        return Listener(frozenset(hosts - {"0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
+        return Listener(frozenset(hosts - {"", "0.0.0.0", "::"}), frozenset(address[1] for address in addresses))
 
     def close(self) -> None:
         """Remember our addresses: the sockets will be closed while connections go on."""
-        self.listener()
+        self._find_listener()
         self._is_closing = True
 
     def is_direct(self, flow: http.HTTPFlow) -> bool:
@@ -173,7 +180,10 @@ class Door:
         about; so the connection goes to the very address that was looked at.
         """
         host, port = (data.server.address or ("", 0))[:2]
-        is_ours, is_open = port in self.listener().ports, not self._is_team or self._is_free_to_lead(host, port)
+        is_ours, is_open = (
+            port in self.listener(data.client).ports,
+            not self._is_team or self._is_free_to_lead(host, port),
+        )
         if data.server.error or (is_open and not is_ours):
             return
         addresses = await self._resolve(host, port)
@@ -203,6 +213,14 @@ async def resolve(host: str, port: int) -> list[str]:
     except OSError:
         return []
     return [str(address[0]) for *_, address in found]
+
+
+def _addresses(server: ServerInstance[Any]) -> Sequence[tuple[str, int]]:
+    """Give where a server listens, or is about to: its sockets take the first clients before it says so."""
+    told, port = ctx.options, server.mode.listen_port(ctx.options.listen_port)
+    if server.listen_addrs or not port:
+        return [(address[0], address[1]) for address in server.listen_addrs]
+    return [(server.mode.listen_host(told.listen_host), port)]
 
 
 def _is_near(client: Client) -> bool:

@@ -115,7 +115,7 @@ class Gate:
         flow.request.stream = False
         flow.response = guard.panic_reply()
         trip = self.trips[flow.id] = Trip(self.new_id(), self.in_force.terms, flow)
-        where = target(flow.request, flow.client_conn.sni, self.providers, self.door.listener())
+        where = target(flow.request, flow.client_conn.sni, self.providers, self.door.listener(flow.client_conn))
         if isinstance(where, Foreign) and self.door.is_direct(flow):
             where = own(flow.request, self.providers)
         match where:
