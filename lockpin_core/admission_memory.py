@@ -19,6 +19,7 @@ from lockpin_core.ledger.answers import answer_of
 from lockpin_core.ledger.protocol import Ledger
 
 _MOST = 4096  # tasks, and conversations, that are remembered here
+_SLACK_US = 10_000_000  # by so much other processes' clocks may be behind, as their marks are stamped
 _CUT, _TRIM, _CACHE_5M = "cut", "trim", "cache_5m"
 
 
@@ -47,6 +48,9 @@ class Conversations:
         self._near: OrderedDict[str, bool] = OrderedDict()
         self._light: OrderedDict[str, None] = OrderedDict()  # tasks with a conversation that is lighter
         self._cut: OrderedDict[bytes, None] = OrderedDict()  # whose mark was seen here; the oldest go first
+        self._changes = 0  # of those marks, by this process
+        self._looked: int | None = None  # how much others had written when it was looked for their marks
+        self._from = 0  # the ledger's time then
 
     async def id_of(self, priced: Priced) -> bytes | None:
         """Name the conversation of a call: by its session, else by its first user message; None: by neither."""
@@ -64,12 +68,13 @@ class Conversations:
         """Read what is remembered; with the ledger out of reach, nothing."""
         if conversation is None:
             return NOTHING
+        before = self._changes
         try:
             found = await answer_of(self._ledger.marks(conversation))
         except LedgerUnavailable:
             return NOTHING
-        if found.get(_CUT):
-            self._see_cut(conversation, cut=True)
+        if before == self._changes:  # else what is known here is newer
+            self._see_cut(conversation, cut=bool(found.get(_CUT)))
         trim = found.get(_TRIM)
         return Marks(bool(found.get(_CUT)), trim if isinstance(trim, int) else 0, bool(found.get(_CACHE_5M)))
 
@@ -91,12 +96,27 @@ class Conversations:
         """Say whether a call that is sent whole may be the one after a cut, which must be known then."""
         return bool(self._cut)
 
+    async def look_around(self) -> bool:
+        """See which replies were cut off before this engine began, or in another process. Says whether any was."""
+        wrote = self._ledger.others_wrote
+        if self._looked == wrote:
+            return False
+        try:
+            found, now = await answer_of(self._ledger.marked(_CUT, self._from))
+        except LedgerUnavailable:
+            return False
+        self._looked, self._from = wrote, now - _SLACK_US
+        for conversation in found:
+            self._see_cut(conversation, cut=True)
+        return bool(found)
+
     def is_cut(self, conversation: bytes | None) -> bool:
         """Say, from any thread and at once, whether a reply of this conversation was cut off, as far as it was seen."""
         return conversation in self._cut
 
     def note_cut(self, conversation: bytes, *, cut: bool) -> None:
         """Remember that a reply stopped at a limit that was lowered, or that the next call has gone whole."""
+        self._changes += 1
         self._ledger.mark(conversation, {_CUT: True if cut else None})
         self._see_cut(conversation, cut=cut)
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from lockpin_core.admission import Priced, Refused
+from lockpin_core.admission import Priced, Refused, limit_to_set
 from lockpin_core.admission_cheaper import CheaperModels, Reprice
 from lockpin_core.admission_counts import Counts
 from lockpin_core.admission_latch import Latch
@@ -61,6 +61,8 @@ class _Search:
     light: tuple[Priced, Call] | None = None  # the lightest version, where it alone finds no room
     lower: Lower | None = None
     is_near: bool = False
+    was_near: bool = False  # when it was last worked out how far it may be lowered
+    before_ms: int | None = None  # what it had waited before it first waited for room
     was_asked: bool = False
     refused_by_person: bool = False
 
@@ -93,16 +95,19 @@ class Seeker:
             if found is None:
                 continue
             if not isinstance(found.answer, Short):
-                return self._end(search, found)
-            search.short = found.answer
-            search.is_near = self.conversations.see(priced.incoming.payers.whose, found.answer.standings)
+                return await self._end(search, found)
+            self._see(search, found.answer)
         return self._refused(search)
+
+    def _see(self, search: _Search, short: Short) -> None:
+        search.short = short
+        search.is_near = self.conversations.see(search.sent.incoming.payers.whose, short.standings)
 
     async def _climb(self, rung: Rung | Cheaper, search: _Search) -> Found | None:
         """Try one rung; None: there is nothing to try."""
         match rung:
             case Rung.AS_SENT:
-                return Found(search.priced, search.call, await self._ask(search.call))
+                return await self._as_sent(search)
             case Rung.COUNTED:
                 return await self._counted(search)
             case Rung.CACHE_5M:
@@ -147,6 +152,19 @@ class Seeker:
     def may_ask(self, search: _Search) -> bool:
         """Say whether somebody may be asked about it; not so where the same call was refused just now."""
         return self._config.near_cap.approvals_wait_ms > 0 and not self._latch.is_closed(search.digest, self._clock())
+
+    async def _as_sent(self, search: _Search) -> Found:
+        answer, sent = await self._ask(search.call), search.sent
+        if isinstance(answer, Short) and self._reprice is not None and self._gets_limit(sent):
+            # A limit came into force only just now: the call gets the output limit that it would have with it.
+            search.sent, call = await self._reprice(sent.incoming, sent.wire)
+            search.priced, search.call = search.sent, replace(call, waited_ms=search.call.waited_ms)
+            answer = await self._ask(search.call)
+        return Found(search.priced, search.call, answer)
+
+    def _gets_limit(self, sent: Priced) -> bool:
+        """Say whether a call would get an output limit from Lockpin, had a limit been in force when it was priced."""
+        return not sent.is_capped and limit_to_set(sent, self._config, capped=True) is not None
 
     async def _counted(self, search: _Search) -> Found | None:
         search.digest = await self._digest(search.sent)
@@ -204,7 +222,7 @@ class Seeker:
         if not trim and sent.parsed.content.counted is None and before.parsed.content.counted is not None:
             content = replace(priced.parsed.content, counted=before.parsed.content.counted)
             priced = replace(priced, parsed=replace(priced.parsed, content=content))
-        return priced, _call_of(priced, call)
+        return priced, replace(_call_of(priced, call), waited_ms=search.call.waited_ms)
 
     async def _later_or_lower(self, search: _Search) -> Found:
         """Let the call wait for room, and as the smallest version where the whole cannot fit; then make it smaller."""
@@ -216,7 +234,9 @@ class Seeker:
 
     async def _room_for(self, lower: Lower, short: Short, search: _Search) -> Answer:
         answer: Answer = short
-        before_ms = self.waits.waited_ms(lower.call.id)
+        if search.before_ms is None:
+            search.before_ms = self.waits.waited_ms(lower.call.id)
+        before_ms = search.before_ms
         if not may_pass(short, lower.call) or self._wait(lower, search, before_ms) is None:
             answer = await self._ask(lower.call, lower, out_of_turn=short.behind)
         for _ in range(_WAITS):
@@ -242,12 +262,11 @@ class Seeker:
         sent, fit, degrade = search.sent, self._config.fit, self._config.near_cap.degrade
         parsed, wire = sent.parsed, sent.wire
         may_change = parsed.output_settable and sent.incoming.may_degrade and not parsed.batch
-        near = search.is_near and sent.incoming.may_degrade
+        near = search.was_near = search.is_near and sent.incoming.may_degrade
         lowers = search.call.limit_set or near or (wire.always_limited and fit.output)
         lowers = lowers and may_change and wire.has_limit and search.call.output_limit is not None
         if lowers:
             await self._remember(search)
-            lowers = not search.marks.cut
         floor = degrade.output_floor if near else fit.floor
         floor = max(floor, wire.min_output, wire.least_output(parsed))
         return Lowering(floor, lowers, may_change, partial(self.conversations.is_cut, search.conversation))
@@ -295,7 +314,7 @@ class Seeker:
                 found = await self._again(search)
                 if not isinstance(found.answer, Short) or not is_for_a_person(found.answer):
                     return found
-                search.short = found.answer
+                self._see(search, found.answer)
         if said is None or said.answer is None:
             return None
         if said.answer == "refuse":
@@ -307,12 +326,11 @@ class Seeker:
         return Found(lower.priced_of(answer), lower.call, answer)
 
     async def _again(self, search: _Search) -> Found:
-        lower = search.lower
-        assert lower is not None, "it was not made smaller"
+        lower = search.lower = Lower(search.priced, search.call, await self._lowering(search))
         answer = await self._ask(lower.call, lower, out_of_turn=True)
         return Found(lower.priced_of(answer), lower.call, answer)
 
-    def _end(self, search: _Search, found: Found) -> Found:
+    async def _end(self, search: _Search, found: Found) -> Found:
         """Remember how a call goes that has found room."""
         answer = found.answer
         if not isinstance(answer, Held):
@@ -325,6 +343,12 @@ class Seeker:
             self.conversations.keep_lighter(search.conversation, whose, trim=trim, cache_5m=CACHE_5M in marks)
         if FIT in marks:
             return replace(found, conversation=search.conversation if answer.call.limit_set else None)
+        try:
+            if search.conversation is None and await self.conversations.look_around():
+                await self._remember(search)
+        except BaseException:
+            self._ledger.cancel(answer.call.id)
+            raise
         if search.marks.cut and search.conversation is not None:
             self.conversations.note_cut(search.conversation, cut=False)
         return found
@@ -409,6 +433,9 @@ class _Facts:
 
     def is_near_cap(self) -> bool:
         return self.search.is_near and self.seeker.may_lighten(self.search)
+
+    def has_turned(self) -> bool:
+        return (self.search.is_near and self.search.sent.incoming.may_degrade) != self.search.was_near
 
     def cheaper(self) -> Sequence[str]:
         sent = self.search.sent

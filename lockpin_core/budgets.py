@@ -178,6 +178,8 @@ def violations(standings: Iterable[Standing], quote: Quote) -> list[Standing]:
     What remains is that of the limit which it does not fit: dollars are compared with dollars, and come before tokens.
     """
     short = [s for s in standings if s.budget.enforce and not s.fits(quote.most, quote.tokens)]
+    if len(short) < 2:
+        return short
     return sorted(short, key=lambda s: (s.is_transient(quote.most, quote.tokens), _left(s, quote)))
 
 

@@ -25,6 +25,7 @@ from lockpin_core.admission_fits import what_fits
 from lockpin_core.admission_latch import Latch
 from lockpin_core.admission_limits import is_tight, refuse_endless, task_closed, without_tools
 from lockpin_core.admission_loop import LoopCheck
+from lockpin_core.admission_models import check_models
 from lockpin_core.admission_paused import pause_headers, pause_refusal
 from lockpin_core.admission_room import Found, Seeker
 from lockpin_core.admission_routing import price_cap, with_price_cap
@@ -161,28 +162,36 @@ class Engine(Settler):
         return f"did the base URL lose its /v1? {versioned} is metered; else "
 
     async def _metered(self, incoming: Incoming, wire: Wire) -> Decision:
+        found = await self._priced_or_passed(incoming, wire)
+        if not isinstance(found, tuple):
+            return found
+        decision: Decision | None = None
+        try:
+            loop = await self._loops.look(*found)
+            if self._seeker.waits.waited_ms(incoming.id):  # for a person: limits and prices may be others by now
+                found = await self._priced_or_passed(incoming, wire)
+            decision = await self._hold(*found) if isinstance(found, tuple) else found
+        finally:
+            if not isinstance(decision, Admitted):
+                self._loops.ended(incoming.id)
+        if not isinstance(decision, Admitted):
+            return decision
+        wants = self._drift.wants(incoming.payers, len(incoming.body))
+        return replace(decision, loop=loop, request=incoming.request() if wants else None)
+
+    async def _priced_or_passed(self, incoming: Incoming, wire: Wire) -> tuple[Priced, Call] | Decision:
+        """Price a request, or let one that has no price pass where no limit is in force for it."""
         is_one = False  # the request names one model alone
         try:
             parsed = await self._read(incoming, wire)
             is_one = not parsed.also and not parsed.batch
-            found, call = await self._call_of(incoming, wire, parsed)
+            return await self._call_of(incoming, wire, parsed)
         except (Refused, WireError) as fault:
             # The limits of the models beside the one that has no price are in force as well.
             model = fault.model if isinstance(fault, Refused) and is_one else None
             if fault.code not in UNPRICED_CODES or await self._is_capped(incoming, model):
                 raise
             return await self._uncapped(incoming, "unpriced", wire)
-        decision: Decision | None = None
-        try:
-            loop = await self._loops.look(found, call)
-            decision = await self._hold(found, call)
-        finally:
-            if not isinstance(decision, Admitted):
-                self._loops.ended(call.id)
-        if not isinstance(decision, Admitted):
-            return decision
-        wants = self._drift.wants(incoming.payers, len(incoming.body))
-        return replace(decision, loop=loop, request=incoming.request() if wants else None)
 
     def settle(self, admitted: Admitted, reading: Reading, outcome: Outcome) -> Settling:
         """See Settler."""
@@ -231,38 +240,9 @@ class Engine(Settler):
                 words = words if fault.place is None else f"{fault.place}: {words}"
                 raise Refused(fault.code, words, model=fault.model) from None
             raise
-        if len(found.models) > 1:
-            await self._check_models(found)
+        await check_models(found, self._ledger, self._rules)
         is_capped = found.is_capped or await self._gets_limit(found)
         return replace(found, landing=self._config.near_cap.landing, is_capped=is_capped)
-
-    async def _check_models(self, found: Priced) -> None:
-        """Refuse a call of several models some of which other limits are for: it is held once, on one set of accounts.
-
-        Those are the accounts of the model that it names. One that may run in its place may have fewer; the requests of
-        a batch have the same. What is enforced for a model is known to the ledger alone.
-        """
-        mine = await self._enforced(found.incoming, found.model.id)
-        for model in found.models:
-            theirs = await self._enforced(found.incoming, model)
-            if found.batch is not None and theirs != mine:
-                words = (
-                    f'the requests of one batch are for several models, and the limits in force do not count "{model}" '
-                    f'as they count "{found.model.id}"; send a batch for each model'
-                )
-                raise Refused("unpriced_tool", words)
-            if not theirs <= mine:
-                words = (
-                    f'"{model}" may run within the call, and a limit is in force for it that does not count '
-                    f'"{found.model.id}"; leave "{model}" out of it, or give that limit to both models'
-                )
-                raise Refused("unpriced_tool", words)
-
-    async def _enforced(self, incoming: Incoming, model: str) -> set[str]:
-        """List the accounts with a limit in force of such a call."""
-        look = self._ledger.look(incoming.payers, incoming.provider.name, model, self._rules)
-        standings: tuple[Standing, ...] = await answer_of(look)
-        return {standing.account for standing in standings if standing.budget.enforce}
 
     async def _with_chain(self, incoming: Incoming, parsed: Parsed) -> Parsed:
         """Add what an earlier reply brings in: as much as this ledger has seen of it, else it hides input."""
@@ -315,6 +295,8 @@ class Engine(Settler):
     async def _admitted(self, priced: Priced, answer: Held) -> Admitted:
         if answer.call.quote.is_endless:
             refuse_endless(priced, answer.call, answer.standings)  # the limit came into force only just now
+        if not answer.degraded:
+            await check_models(priced, self._ledger, self._rules)  # as may have those of its other models
         if not priced.is_capped and has_limit(answer.standings):
             priced = replace(priced, is_capped=True)  # the limit came into force only just now
         change = body_change(priced, answer.call)
@@ -330,7 +312,9 @@ class Engine(Settler):
         tariff, first = priced.tariff(self._config), incoming.provider.prompt_first and not priced.parsed.grows
         countable = priced if is_tight(answer) and self._counts.counts_here(priced) else None
         path = incoming.path if priced.changed else None
-        return Admitted(answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable, path)
+        return Admitted(
+            answer, priced.wire, body, strips, priced.parsed, tariff, account, first, countable, path, priced.models
+        )
 
     async def _rewritten(self, priced: Priced, change: Rewrite) -> bytes:
         incoming = priced.incoming

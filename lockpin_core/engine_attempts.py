@@ -7,11 +7,13 @@ its own, or none.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from lockpin_core.admission import Incoming, Priced, Refused
+from lockpin_core.admission_models import not_counted
 from lockpin_core.admission_room import Found
 from lockpin_core.budgets import Standing, has_limit
 from lockpin_core.call import Attempt, Call, Charge, Later, Outcome, Reading, Void
@@ -73,9 +75,16 @@ class AttemptsEngine(Engine):
             if await answer_of(self._ledger.barred(call.payers)) is not None:
                 return False
             now = await answer_of(self._ledger.look(call.payers, call.provider, call.model, self._rules))
+            is_counted = await self._counts_all(admitted)
         except LedgerUnavailable:
             return admitted.held.degraded  # no limit is known to stand against it, whatever the ledger says
-        return _still_holds(admitted.held, now) and _is_made_for(admitted, now)
+        return is_counted and _still_holds(admitted.held, now) and _is_made_for(admitted, now)
+
+    async def _counts_all(self, admitted: Admitted) -> bool:
+        """Say whether the limits of all models that may run within a call count the one that it names."""
+        call, is_batch = admitted.held.call, admitted.wire.held_as == "batch"
+        told = (call.payers, call.provider, call.model, admitted.models)
+        return await not_counted(self._ledger, self._rules, *told, alike=is_batch) is None
 
     async def once_more(self, admitted: Admitted, cost: Charge, call_id: str, attempt: Attempt) -> Following:
         """Charge a failed attempt, and hold for the same call anew, at its full quote."""
@@ -89,13 +98,22 @@ class AttemptsEngine(Engine):
             self.end(failed, cost)
             self.cancel(call_id)
             raise
-        if isinstance(answer, Held) and not _is_made_for(admitted, answer.standings):
-            self.cancel(call_id)
-        elif isinstance(answer, Held):
+        if isinstance(answer, Held) and await self._may_leave_under(admitted, answer):
             self._loops.goes_on(failed, call_id)
             return Following(replace(admitted, held=answer), ended)
         self._loops.ended(failed)
         return Following(None, ended)
+
+    async def _may_leave_under(self, admitted: Admitted, anew: Held) -> bool:
+        """Say whether what has left once may leave under a new hold, which is taken off where it may not."""
+        is_good = False
+        with contextlib.suppress(LedgerUnavailable):
+            try:
+                is_good = _is_made_for(admitted, anew.standings) and await self._counts_all(admitted)
+            finally:
+                if not is_good:
+                    self.cancel(anew.call.id)
+        return is_good
 
     async def there(self, incoming: Incoming, wire: Wire, attempt: Attempt) -> There | Skipped:
         """Price the request to another model."""

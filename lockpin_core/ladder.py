@@ -7,7 +7,7 @@ rung does, the seeker knows; what may be done to this call, its facts say.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,9 @@ class Facts(Protocol):
     def is_near_cap(self) -> bool:
         """Say whether its task's own budget is so far spent that calls are made lighter."""
 
+    def has_turned(self) -> bool:
+        """Say whether its task has come near its cap, or away from it, since the call was last made smaller."""
+
     def cheaper(self) -> Sequence[str]:
         """List the models that may serve in its place."""
 
@@ -64,6 +67,7 @@ def ladder(facts: Facts) -> Iterator[Rung | Cheaper]:
         yield Rung.CACHE_5M
         yield Rung.TRIMMED
     yield Rung.LATER_OR_LOWER
+    lightens = yield from _turned(facts, lightens=lightens)
     if lightens:
         yield Rung.LIGHTER_AND_LOWER
     others = facts.cheaper()
@@ -71,11 +75,21 @@ def ladder(facts: Facts) -> Iterator[Rung | Cheaper]:
     if facts.is_for_a_person():
         yield Rung.ASKED
     was_asked = facts.was_asked()
-    if others or was_asked:
-        yield Rung.AGAIN  # nothing that fits by now is refused
-    if was_asked:
+    if others or was_asked:  # nothing that fits by now is refused
+        yield Rung.AGAIN
+        lightens = yield from _turned(facts, lightens=lightens)
         yield from (Rung.LIGHTER_AND_LOWER,) if lightens else ()
         yield from map(Cheaper, others)
+
+
+def _turned(facts: Facts, *, lightens: bool) -> Generator[Rung, None, bool]:
+    """List what may be tried once a call has waited, and could not be before. Says whether it may be lighter by now."""
+    while facts.has_turned():
+        if not lightens and (lightens := facts.is_near_cap()):
+            yield Rung.CACHE_5M
+            yield Rung.TRIMMED
+        yield Rung.LATER_OR_LOWER
+    return lightens
 
 
 @dataclass(frozen=True, slots=True)

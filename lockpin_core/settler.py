@@ -56,6 +56,7 @@ class Admitted:
     prompt_first: bool = False  # the reply's first event states the prompt as it is billed
     countable: Priced | None = None  # held by its bytes where room is short, and our own tokenizer can say better
     path: str | None = None  # of the request that leaves, without its query, where it may be another than came
+    models: tuple[str, ...] = ()  # that may run within the call, where there may be several
     instead: str | None = None  # provider/model that serves in the place of the one that was asked for
     conversation: bytes | None = None  # of a call whose output limit was lowered
     request: Request | None = None  # as it came, where its setting is to be compared with those before

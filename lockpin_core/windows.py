@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # slow to import, and most commands need no clocks of a zone
@@ -169,5 +170,7 @@ def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
+@lru_cache(maxsize=256)
 def _stamp(instant: datetime) -> str:
+    """Write an instant of UTC; it runs for every account of every call, and few are in force at a time."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")

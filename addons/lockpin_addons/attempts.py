@@ -175,6 +175,13 @@ class Attempts:
                 flow.metadata[guard.SENT] = True
             trip.call_id = before
             return self._skip(flow, trip, name, found)
+        if self._stopping.is_set() or await trip.key_fault() is not None:  # all that has taken its time
+            engine.cancel(trip.call_id)
+            tries.others.clear()
+            if was_sent:
+                flow.metadata[guard.SENT] = True
+            trip.call_id, trip.settled = failed, True  # it ended when this hold was taken
+            return False
         trip.begin_again(found)
         turn_to(flow, trip, there, found)
         tries.made, tries.served = 1, name

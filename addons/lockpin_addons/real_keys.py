@@ -38,22 +38,24 @@ class RealKeys:
         env = self._in_force.terms.config.provider_env
         if env != self._env:
             self._env, self._keys, self._wanted = env, ProviderKeys(env, self._environ, self._store), {}
-        if (found := self._keys.of(provider)) is not None:
+        keys = self._keys  # the configuration may be another one when the keyring has answered
+        if (found := keys.of(provider)) is not None:
             return found
-        await self._ask(self._keys, provider)
-        if (found := self._keys.of(provider)) is not None:
+        await self._ask(keys, provider)
+        if (found := keys.of(provider)) is not None:
             return found
         raise IdentityError(_missing(provider, env.get(provider)))
 
     async def _ask(self, keys: ProviderKeys, provider: str) -> None:
         """Ask the keyring, for no longer than a call can wait; what comes later serves the next one."""
-        now_s = time.monotonic()
-        if self._asking is None or self._asking.done():
-            if now_s - self._wanted.get(provider, -LOOK_AGAIN_S) < LOOK_AGAIN_S:
-                return
-            self._wanted[provider] = now_s
-            self._asking = asyncio.create_task(asyncio.to_thread(keys.read, list(self._wanted)))
-        await asyncio.wait([self._asking], timeout=WAIT_S)
+        end_s = time.monotonic() + WAIT_S
+        while keys.of(provider) is None and (now_s := time.monotonic()) < end_s:
+            if self._asking is None or self._asking.done():  # else it is asked for another one's, and then for this
+                if now_s - self._wanted.get(provider, -LOOK_AGAIN_S) < LOOK_AGAIN_S:
+                    break
+                self._wanted[provider] = now_s
+                self._asking = asyncio.create_task(asyncio.to_thread(keys.read, list(self._wanted)))
+            await asyncio.wait([self._asking], timeout=end_s - now_s)
         if keys.fault is not None and keys.fault != self._said:
             self._said = keys.fault
             say(f"a provider's own key was looked for: {keys.fault}")

@@ -72,6 +72,7 @@ class Frame:
         self.connection, self._backlog, self._totals = connection, backlog, totals
         self._chain = Chain(backlog, writer)
         self._end_written = (0, "")  # the chain's end and the origin as they are on the books
+        self.others_wrote = 0  # how often it was found that others had
         self._version: int | None = None  # of the file, when it was last read; None: nothing is known of it
         self._last_at = 0  # of the last row
         self._careful = True
@@ -95,6 +96,7 @@ class Frame:
         if version != self._version:
             self._read_anew()
             self._version = version
+            self.others_wrote += 1
         before, self.at = self.at, max(micros(wall), self._last_at)
         if self.at < before:
             # The wall clock was ahead for a while in which no row was written: nothing of that time may stay.

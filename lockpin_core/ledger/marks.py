@@ -20,6 +20,8 @@ KEPT_FOR = timedelta(days=30)
 _DROPPED = 100  # that go with one change: no transaction is long for it
 
 _READ = "SELECT marks FROM conversations WHERE id = ? AND at > ?"
+_MARKED = "SELECT id FROM conversations WHERE at >= ? AND instr(marks, ?) ORDER BY at DESC LIMIT ?"
+_MOST = 4096  # that are listed
 _WRITE = (
     "INSERT INTO conversations (id, at, marks) VALUES (?, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET at = excluded.at, marks = excluded.marks"
@@ -44,6 +46,12 @@ def read(books: Frame, conversation: bytes) -> Marks:
     return {} if found is None else json.loads(found[0])
 
 
+def marked(books: Frame, name: str, since: int) -> tuple[list[bytes], int]:
+    """List those that have a mark which is true, and were changed at `since` or later; and the time now."""
+    told = (max(since, _oldest(books) + 1), _true(name), _MOST)
+    return [found for (found,) in books.connection.execute(_MARKED, told)], books.at
+
+
 def change(books: Frame, conversation: bytes, changes: Marks) -> None:
     """Remember more of a conversation, and drop some of what is too old."""
     after = laid_over(read(books, conversation), changes)
@@ -65,6 +73,10 @@ def keep_profile(books: Frame, task: str, profile: Marks) -> None:
     books.connection.execute(_KEEP_PROFILE, (task, books.at, encode(dict(profile))))
 
 
+def _true(name: str) -> str:
+    return encode({name: True})[1:-1]
+
+
 def _oldest(books: Frame) -> int:
     return books.at - KEPT_FOR // timedelta(microseconds=1)
 
@@ -80,6 +92,12 @@ class MemoryMarks:
         """See `read`."""
         at, marks = self._marks.get(conversation, (0, {}))
         return dict(marks) if at > micros(now - KEPT_FOR) else {}
+
+    def marked(self, name: str, since: int, now: datetime) -> tuple[list[bytes], int]:
+        """See `marked`."""
+        since = max(since, micros(now - KEPT_FOR) + 1)
+        found = [(at, key) for key, (at, marks) in self._marks.items() if at >= since and marks.get(name) is True]
+        return [key for _, key in sorted(found, reverse=True)][:_MOST], micros(now)
 
     def change(self, conversation: bytes, changes: Marks, now: datetime) -> None:
         """See `change`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -192,6 +192,16 @@ class MemoryLedger(MemoryPauseAdmin, MemoryAttempts):
         """See Ledger."""
         with self._lock:
             return done(self._marks.read(conversation, self._now()))
+
+    def marked(self, name: str, since: int) -> Future[tuple[Sequence[bytes], int]]:
+        """See Ledger."""
+        with self._lock:
+            return done(self._marks.marked(name, since, self._now()))
+
+    @property
+    def others_wrote(self) -> int:
+        """See Ledger."""
+        return 0
 
     def mark(self, conversation: bytes, changes: Marks) -> None:
         """See Ledger."""

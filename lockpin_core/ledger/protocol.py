@@ -290,6 +290,15 @@ class Ledger(Protocol):
         It is the same for all processes, and after a restart; what was not changed for 30 days is forgotten.
         """
 
+    def marked(self, name: str, since: int) -> Future[tuple[Sequence[bytes], int]]:
+        """List conversations that have a mark which is true, changed at `since` or later, in microseconds since
+        1970: the 4,096 that were changed last. With them comes the ledger's time, which the next question may begin at.
+        """
+
+    @property
+    def others_wrote(self) -> int:
+        """Count how often this process has come upon what others wrote."""
+
     def mark(self, conversation: bytes, changes: Mapping[str, Any]) -> None:
         """Remember these marks of a conversation too; None takes one away. JSON-ready, never text of a body.
 

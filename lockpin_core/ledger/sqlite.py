@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -97,6 +97,7 @@ class SqliteLedger:
         self._watching = partial(watching_in, folder_of(path), ticks)
         books = Books(connection, self.writer_id)
         books.room.ticks, books.room.pulse = ticks, Pulse(self._liveness.folder, self.writer_id, ticks)
+        self._books = books  # the writer's: of them nothing but a number is read here
         self._writer = Writer(
             connection, books, watch, clock=clock, deliver=deliver, fault=fault, soon=soon, liveness=self._liveness,
             drive=drive,
@@ -239,6 +240,18 @@ class SqliteLedger:
         run = partial(marks.read, conversation=conversation)
         self._writer.submit(Operation(run, answer, kept=False, reads=True))
         return answer
+
+    def marked(self, name: str, since: int) -> Future[tuple[Sequence[bytes], int]]:
+        """See Ledger."""
+        answer: Future[tuple[Sequence[bytes], int]] = Future()
+        run = partial(marks.marked, name=name, since=since)
+        self._writer.submit(Operation(run, answer, kept=False, reads=True))
+        return answer
+
+    @property
+    def others_wrote(self) -> int:
+        """See Ledger."""
+        return self._books.others_wrote
 
     def mark(self, conversation: bytes, changes: Marks) -> None:
         """See Ledger."""

@@ -33,12 +33,17 @@ class Facts:
     """How a call stands, as it is told."""
 
     def __init__(
-        self, *, near: bool = False, cheaper: tuple[str, ...] = (), person: bool = False, asked: bool = False
-    ) -> None:
-        self.near, self.others, self.person, self.asked = near, cheaper, person, asked
+        self, *, near: bool = False, cheaper: tuple[str, ...] = (), person: bool = False, asked: bool = False,
+        turns: int = 0,
+    ) -> None:  # fmt: skip
+        self.near, self.others, self.person, self.asked, self.turns = near, cheaper, person, asked, turns
 
     def is_near_cap(self) -> bool:
         return self.near
+
+    def has_turned(self) -> bool:
+        self.turns -= 1
+        return self.turns >= 0
 
     def cheaper(self) -> tuple[str, ...]:
         return self.others
@@ -74,9 +79,38 @@ def test_all_rungs_come_in_the_order_of_the_contract():
 
 
 def test_what_took_its_time_is_followed_by_a_last_look():
-    assert list(ladder(Facts(cheaper=("a/x",))))[-2:] == [Cheaper("a/x"), Rung.AGAIN]
+    assert list(ladder(Facts(cheaper=("a/x",))))[-3:] == [Cheaper("a/x"), Rung.AGAIN, Cheaper("a/x")]
     assert list(ladder(Facts(person=True, asked=True)))[-2:] == [Rung.ASKED, Rung.AGAIN]
     assert list(ladder(Facts(person=True)))[-2:] == [Rung.LATER_OR_LOWER, Rung.ASKED]  # nobody watches
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_what_was_not_so_before_a_wait_is_tried_after_it(near):
+    """Its end may be what takes the task near its cap, and then calls may be smaller and lighter than before."""
+    rungs, facts = [], Facts(turns=1)
+    for rung in ladder(facts):
+        rungs.append(rung)
+        facts.near = near and Rung.LATER_OR_LOWER in rungs
+
+    lighter = [Rung.CACHE_5M, Rung.TRIMMED]
+    assert rungs == [
+        Rung.AS_SENT,
+        Rung.COUNTED,
+        Rung.LATER_OR_LOWER,
+        *(lighter if near else []),
+        Rung.LATER_OR_LOWER,
+        *([Rung.LIGHTER_AND_LOWER] if near else []),
+    ]
+
+
+def test_a_turn_that_is_seen_at_the_last_look_is_followed_too():
+    rungs, facts = [], Facts(cheaper=("a/x",))
+    for rung in ladder(facts):
+        if rung is Rung.AGAIN:
+            facts.turns = 1
+        rungs.append(rung)
+
+    assert rungs[-3:] == [Rung.AGAIN, Rung.LATER_OR_LOWER, Cheaper("a/x")]
 
 
 def test_nothing_is_asked_of_the_facts_before_it_matters():

@@ -293,3 +293,31 @@ def test_a_client_that_leaves_while_its_key_is_asked_about_leaves_the_failed_att
     charged = [row.usd for row in desk.ledger.rows if row.kind == "charge"]
     assert charged == [-(-len(desk.trip.incoming.body) // 3) * 1000]
     assert desk.held() == 0
+
+
+def revoke(desk):
+    desk.trip.asked_at_s = -1e9  # long ago
+    asking(desk, good=False)
+
+
+@pytest.mark.parametrize("then", [revoke, lambda desk: desk.hook._stopping.set()])
+@pytest.mark.parametrize("status", BUSY)
+def test_what_changes_while_another_model_is_looked_for_is_seen_under_its_hold(status, then):
+    """A keyring, a large body and the ledger take their time there: a key may be over, or the proxy stop."""
+    desk = Waits(body("ink", 100), fallbacks=OTHERS, attempts=1)
+    asking(desk, good=True)
+    failed, priced = desk.trip.call_id, desk.engine._priced_call
+
+    async def slow(incoming, wire):
+        then(desk)
+        return await priced(incoming, wire)
+
+    desk.engine._priced_call = slow
+
+    assert not desk.fail(status)
+    assert guard.PERMIT not in desk.flow.metadata and guard.SENT in desk.flow.metadata
+    assert (desk.trip.call_id, desk.trip.settled) == (failed, True)
+    assert desk.flow.response.status_code == status
+    ended = {row.call: row.kind for row in desk.ledger.rows if row.kind in ("void", "charge")}
+    assert ended == {failed: "void" if status == 429 else "charge", "next-1" if status == 503 else "next-0": "void"}
+    assert desk.held() == 0

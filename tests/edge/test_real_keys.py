@@ -119,3 +119,36 @@ def test_another_configuration_names_another_variable():
         return before, await found("openai")
 
     assert asyncio.run(ask()) == ("sk-old", "sk-new")
+
+
+class Locked(Ring):
+    """A keyring that waits for its password, until `opened`."""
+
+    def __init__(self, **keys):
+        super().__init__(**keys)
+        self.opened = threading.Event()
+
+    def get(self, provider):
+        assert self.opened.wait(10)
+        return super().get(provider)
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_key_is_asked_for_also_while_another_one_is(is_reloaded):
+    """The first call to one provider must not be refused for the keyring's being busy with another's, or with what it
+    was asked before a reload.
+    """
+    ring = Locked(openai="sk-openai", anthropic="sk-anthropic")
+    found, in_force = keys(ring)
+
+    async def ask():
+        first = asyncio.create_task(found("openai"))
+        await asyncio.sleep(0)
+        if is_reloaded:
+            in_force.terms = terms(azure="AZURE_KEY")
+        second = asyncio.create_task(found("openai" if is_reloaded else "anthropic"))
+        await asyncio.sleep(0)
+        ring.opened.set()
+        return await asyncio.gather(first, second)
+
+    assert asyncio.run(ask()) == ["sk-openai", "sk-openai" if is_reloaded else "sk-anthropic"]

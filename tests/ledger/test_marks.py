@@ -46,6 +46,42 @@ def test_marks_are_laid_over_those_before_and_none_takes_one_away(desk):
     assert marks(desk.ledger) == {"trim": 5, "loop": {"a": [1, 2]}}
 
 
+def test_those_that_have_a_mark_are_listed_from_an_instant_on(desk):
+    ledger = desk.ledger
+    ledger.mark(TALK, {"cut": True, "trim": 1})
+    ledger.mark(OTHER, {"trim": 2})
+    found, then = ledger.marked("cut", 0).result(WAIT_S)
+    assert list(found) == [TALK]
+
+    desk.clock.pass_by(seconds=1)
+    assert list(ledger.marked("cut", then + 1).result(WAIT_S)[0]) == []
+    ledger.mark(OTHER, {"cut": True})
+    found, now = ledger.marked("cut", then + 1).result(WAIT_S)
+    assert (list(found), now - then) == ([OTHER], 1_000_000)
+    assert list(ledger.marked("cut", 0).result(WAIT_S)[0]) == [OTHER, TALK]
+
+    ledger.mark(TALK, {"cut": None})
+    assert list(ledger.marked("cut", 0).result(WAIT_S)[0]) == [OTHER]
+    assert list(ledger.marked("cu", 0).result(WAIT_S)[0]) == []
+    desk.clock.pass_by(days=30)
+    assert list(ledger.marked("cut", 0).result(WAIT_S)[0]) == []
+
+
+def test_what_another_process_wrote_is_come_upon(on_disk):
+    other = on_disk.open()
+    ledger = on_disk.ledger
+    found, _ = ledger.marked("cut", 0).result(WAIT_S)
+    before = ledger.others_wrote
+    assert list(ledger.marked("cut", 0).result(WAIT_S)[0]) == list(found) == []
+    assert ledger.others_wrote == before  # what it writes itself is nothing new
+
+    other.mark(TALK, {"cut": True})
+    marks(other)
+
+    assert list(ledger.marked("cut", 0).result(WAIT_S)[0]) == [TALK]
+    assert ledger.others_wrote == before + 1
+
+
 def test_each_conversation_has_its_own_marks(desk):
     desk.ledger.mark(TALK, {"cut": True})
 

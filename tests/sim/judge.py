@@ -76,7 +76,6 @@ class Judge:
         self.in_place_of = {}  # by call that takes the place of a failed one: that one, and what it costs
         self.breaker = breaker_of(world.config.near_cap.breaker)
         self.unheard = None  # answers that are to be judged after another one
-        self.near = {}  # by call: whether its task was near its cap when it was found to be short
         self.heard_pausing = set()  # calls that the breaker stops
         self.deferred = set()  # calls that are held for usage that comes later
 
@@ -220,7 +219,7 @@ class Judge:
         if not isinstance(answer, Short) or call_id not in self.asked_last:
             return
         call = self.asked_last[call_id]
-        near = self.near.setdefault(call_id, is_near_cap(answer))
+        near = is_near_cap(answer)
         if answer.behind:
             self.heard_last[call_id] = None
             return

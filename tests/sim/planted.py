@@ -111,6 +111,10 @@ BUGS = (
         "                return answer if isinstance(waited, Short) else waited\n",
     ),
     Bug(
+        "near its cap as it was before the wait", "ladder.py",
+        "    while facts.has_turned():\n", "    while False:\n",
+    ),
+    Bug(
         "retry without new room", "ledger/books.py",
         "answer = try_in_turn(attempt, call, waiter.smaller, waiter.sizes)",
         "answer = self._take(call, self._seats_of(call, waiter.rules, self.terms(call.payers.task)))",
