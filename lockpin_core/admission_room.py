@@ -344,7 +344,7 @@ class Seeker:
         if FIT in marks:
             return replace(found, conversation=search.conversation if answer.call.limit_set else None)
         try:
-            if search.conversation is None and await self.conversations.look_around():
+            if search.conversation is None and not answer.degraded and await self.conversations.look_around():
                 await self._remember(search)
         except BaseException:
             self._ledger.cancel(answer.call.id)
