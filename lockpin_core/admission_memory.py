@@ -12,6 +12,7 @@ from lockpin_core.admission import Priced
 from lockpin_core.aside import beside_loop
 from lockpin_core.budgets import Standing
 from lockpin_core.clients import client_of
+from lockpin_core.clock import Clock, micros, utc_now
 from lockpin_core.config_near_cap import Degrade
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.accounts import passed_steps
@@ -20,6 +21,7 @@ from lockpin_core.ledger.protocol import Ledger
 
 _MOST = 4096  # tasks, and conversations, that are remembered here
 _SLACK_US = 10_000_000  # by so much other processes' clocks may be behind, as their marks are stamped
+_LOOK_BACK_US = 86_400_000_000  # a day: every call that goes whole is looked at while there is such a mark
 _CUT, _TRIM, _CACHE_5M = "cut", "trim", "cache_5m"
 
 
@@ -43,14 +45,14 @@ NOTHING = Marks()
 class Conversations:
     """The marks of conversations, kept by the ledger; and which tasks of this process were near their cap last."""
 
-    def __init__(self, ledger: Ledger, degrade: Degrade) -> None:
-        self._ledger, self._degrade = ledger, degrade
+    def __init__(self, ledger: Ledger, degrade: Degrade, clock: Clock = utc_now) -> None:
+        self._ledger, self._degrade, self._clock = ledger, degrade, clock
         self._near: OrderedDict[str, bool] = OrderedDict()
         self._light: OrderedDict[str, None] = OrderedDict()  # tasks with a conversation that is lighter
         self._cut: OrderedDict[bytes, None] = OrderedDict()  # whose mark was seen here; the oldest go first
         self._changes = 0  # of those marks, by this process
         self._looked: int | None = None  # how much others had written when it was looked for their marks
-        self._from = 0  # the ledger's time then
+        self._from: int | None = None  # the ledger's time then
 
     async def id_of(self, priced: Priced) -> bytes | None:
         """Name the conversation of a call: by its session, else by its first user message; None: by neither."""
@@ -102,7 +104,8 @@ class Conversations:
         if self._looked == wrote:
             return False
         try:
-            found, now = await answer_of(self._ledger.marked(_CUT, self._from))
+            since = micros(self._clock()) - _LOOK_BACK_US if self._from is None else self._from
+            found, now = await answer_of(self._ledger.marked(_CUT, since))
         except LedgerUnavailable:
             return False
         self._looked, self._from = wrote, now - _SLACK_US

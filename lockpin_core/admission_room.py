@@ -78,7 +78,7 @@ class Seeker:
         self._rules, self._clock, self.waits = rules, clock, Waits(clock)
         self._reprice = reprice
         self.cheaper = CheaperModels(config.near_cap.cheaper, ledger, rules, reprice)
-        self.conversations = Conversations(ledger, config.near_cap.degrade)
+        self.conversations = Conversations(ledger, config.near_cap.degrade, clock)
         self._asker = Asker(ledger, self.waits, clock, rules)
 
     async def seek(self, priced: Priced, call: Call) -> Found:

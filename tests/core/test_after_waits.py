@@ -22,6 +22,7 @@ from tests.core.test_engine_attempts import Attempts
 from tests.core.test_engine_models import PRICING as TWO
 from tests.core.test_engine_models import limit, message, refusal
 from tests.core.test_near_cap import ask, messages, near, refused, settle, spend, working
+from tests.ledger.desk import SqliteDesk
 
 
 def said(limit: int) -> dict:
@@ -279,3 +280,23 @@ def test_an_earlier_model_of_the_list_is_tried_again_before_a_refusal():
     assert not left
     assert isinstance(answer, Admitted), refused(answer)
     assert answer.instead == "anthropic/ink"
+
+
+def test_two_proxies_on_one_ledger_agree_on_which_conversations_were_cut(tmp_path):
+    books = SqliteDesk(tmp_path)
+    settings = config("1")
+    here, there = Desk(settings, books.ledger, books.clock), Desk(settings, books.open(), books.clock)
+    there.count = 100
+    for desk in (here, there):  # so that each has looked, and found nothing
+        settle(desk, ask(desk, messages(limit=10, said="before")), 10)
+
+    settle(here, ask(here, messages()), 50, at_limit=True)
+    whole = ask(there, messages(limit=1000))
+    assert isinstance(whole, Admitted) and whole.held.call.degrade == ()
+    settle(there, whole, 50)
+
+    for desk in (there, here):
+        answer = ask(desk, messages())
+        assert isinstance(answer, Admitted), refused(answer)
+        settle(desk, answer, 50)
+    books.close()
