@@ -5,11 +5,12 @@ import hashlib
 import itertools
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 from lockpin_core.budgets import Budget
 from lockpin_core.call import Call, Ceiling, Charge, Payers, Quote, Refusal, Share, Terms
+from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.admin import SqliteAdmin
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import CallNote, Rules
@@ -132,6 +133,13 @@ class MemoryDesk:
         self.ledger.stop()
 
 
+def look_after(ledger):
+    """Have a writer do its round, after all that it was told before: a round may come ahead of what is queued."""
+    with suppress(LedgerUnavailable):
+        ledger.marks(b"").result(WAIT_S)
+    ledger.look_after().result(WAIT_S)
+
+
 class SqliteDesk:
     def __init__(self, folder, ids="w"):
         self.path = folder / "books" / "ledger.sqlite3"
@@ -155,7 +163,7 @@ class SqliteDesk:
 
     def look_after(self):
         """Have the writer do its round now."""
-        self.ledger.look_after().result(WAIT_S)
+        look_after(self.ledger)
 
     def query(self, sql, *values):
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as books:

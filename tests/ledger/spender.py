@@ -16,7 +16,7 @@ from lockpin_core.clock import new_id, utc_now
 from lockpin_core.errors import LedgerUnavailable
 from lockpin_core.ledger.protocol import Held, Wait
 from lockpin_core.ledger.sqlite import SqliteLedger
-from tests.ledger.desk import WAIT_S, call, charge, machine, rules
+from tests.ledger.desk import WAIT_S, call, charge, look_after, machine, rules
 
 IN_FORCE = rules(machine("0.25"))
 ONE_DOLLAR = rules(machine("1"))
@@ -44,7 +44,7 @@ def wait(ledger, name, count):
     """Let calls wait that do not fit, for a long time."""
     patience = Wait(timedelta(seconds=300))
     asked = [ledger.hold(call(f"{name}-{n}", "0.25"), IN_FORCE, None, patience) for n in range(count)]
-    ledger.look_after().result(WAIT_S)
+    look_after(ledger)
     assert not any(one.done() for one in asked)
     print("waiting", flush=True)
     sys.stdin.read()
@@ -53,7 +53,7 @@ def wait(ledger, name, count):
 def turn(ledger, name, count):
     """Let one call wait, and say what it was answered."""
     asked = ledger.hold(call(f"{name}-0", "0.2"), IN_FORCE, None, Wait(timedelta(seconds=300)))
-    ledger.look_after().result(WAIT_S)
+    look_after(ledger)
     assert not asked.done()
     print("waiting", flush=True)
     print(type(asked.result(60)).__name__)

@@ -20,7 +20,7 @@ from lockpin_core.ledger.verify import verify
 from lockpin_core.ledger.waiting import NEVER
 from tests.ledger import desk as d
 from tests.ledger.contract import ONE, hold, seen, settle, void
-from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, machine, money, rules
+from tests.ledger.desk import WAIT_S, MemoryDesk, SqliteDesk, call, charge, look_after, machine, money, rules
 from tests.ledger.reserve_contract import ROOM, leaving
 from tests.ledger.waiting_history import SetTicks, WaitingHistory
 
@@ -55,7 +55,7 @@ def at_its_end_killed():
 
 def asking(ledger, call_id, dollars, in_force=ONE, seconds=30.0):
     asked = ledger.hold(call(call_id, dollars), in_force, None, Wait(timedelta(seconds=seconds)))
-    ledger.look_after().result(WAIT_S)
+    look_after(ledger)
     return asked
 
 
@@ -115,7 +115,7 @@ def asking_for_what_is_left(ledger, call_id, least, seconds=30.0):
 
     wait = Wait(timedelta(seconds=seconds), call(call_id, least).quote)
     asked = ledger.hold(call(call_id, "3"), ONE, smaller, wait)
-    ledger.look_after().result(WAIT_S)
+    look_after(ledger)
     return asked
 
 
@@ -150,7 +150,7 @@ def test_what_another_process_needs_as_its_smallest_is_left_to_it(desk):
         assert isinstance(hold(desk, "n3", "0.1"), Held)
 
         del other._writer._is_somebodys_turn
-        other.look_after().result(WAIT_S)
+        look_after(other)
         assert asked.result(WAIT_S).call.quote.most == money("0.2")
 
 
@@ -290,7 +290,7 @@ def test_who_waits_is_sent_away_where_its_process_was_taken_for_dead(desk):
     asked = asking(desk.ledger, "c2", "0.5")
     with stopping(desk.open()) as other:
         (desk.ledger._liveness.folder / desk.ledger.writer_id).unlink()
-        other.look_after().result(WAIT_S)  # charges c1 in full, and takes the ticket off
+        look_after(other)  # charges c1 in full, and takes the ticket off
         assert isinstance(asked.exception(WAIT_S), LedgerUnavailable)
 
 

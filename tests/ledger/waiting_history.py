@@ -14,7 +14,7 @@ from lockpin_core.budgets import Budget
 from lockpin_core.call import Void
 from lockpin_core.ledger.memory import MemoryLedger
 from lockpin_core.ledger.protocol import Held, Short, Wait
-from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, machine, money, rules
+from tests.ledger.desk import LIFETIME, WAIT_S, call, charge, look_after, machine, money, rules
 
 CENT, SECOND = 10**7, 10**6
 OWN = Budget("task", "task", LIFETIME, money("0.50"), enforce=True, own=True)
@@ -276,7 +276,7 @@ class WaitingHistory:
             return self.wake()
         self.asleep, self.naps = self.dice.choice(self.ledgers), self.naps + 1
         self.asleep._writer._is_somebodys_turn = lambda: False  # it does nothing by itself from here on
-        self.asleep.look_after().result(WAIT_S)  # what it had begun is done
+        look_after(self.asleep)  # what it had begun is done
         for _ in range(4):  # the others show that they are awake, and see that one does not
             self.ticks.now_s += 1
             self.until_awake_have_beaten()
