@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import multiprocessing
+import signal
 import time
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from tests.sim.model import Fault
 from tests.sim.world import Plan, World
 
 SHOWN = 40  # lines of a trace
+STOPPED = 130  # the exit status after Ctrl-C
 TRIES = 40  # plays that look for a shorter one
 
 
@@ -45,18 +47,25 @@ def main(seeds, calls, faults, backend, jobs, *, shows_trace=False, first_only=F
     """Play seeds and print what came out. Gives the exit status."""
     plans = [Plan(seed, calls, faults, backend) for seed in seeds]
     began_s, totals, failed, done, played_seeds = time.monotonic(), {}, [], 0, 0
-    for played in several(plans, jobs):
-        done += played.started
-        played_seeds += 1
-        for name, count in played.counts.items():
-            totals[name] = totals.get(name, 0) + count
-        if played.fault is not None:
-            failed.append(played)
-            print(f"seed {played.plan.seed}: {played.fault}", flush=True)
-            if first_only or len(failed) >= 5:
-                break
+    was_stopped = False
+    try:
+        for played in several(plans, jobs):
+            done += played.started
+            played_seeds += 1
+            for name, count in played.counts.items():
+                totals[name] = totals.get(name, 0) + count
+            if played.fault is not None:
+                failed.append(played)
+                print(f"seed {played.plan.seed}: {played.fault}", flush=True)
+                if first_only or len(failed) >= 5:
+                    break
+    except KeyboardInterrupt:  # what was played so far is told
+        was_stopped = True
     took_s = time.monotonic() - began_s
     print(summary(played_seeds, done, took_s, totals, failed))
+    if was_stopped:
+        print(f"stopped after {played_seeds:,} of {len(plans):,} seeds")
+        return STOPPED
     if failed and not first_only:
         print(told(shorter(min(failed, key=lambda played: played.started))))
     elif shows_trace and len(plans) == 1:
@@ -69,9 +78,20 @@ def several(plans, jobs):
     if jobs <= 1 or len(plans) <= 1:
         yield from map(play_only, plans)
         return
-    spawn, processes = multiprocessing.get_context("spawn"), min(jobs, len(plans))
-    with spawn.Pool(processes, _collect_seldom, maxtasksperchild=100) as pool:
+    with pool_of(min(jobs, len(plans)), _collect_seldom, each=100) as pool:
         yield from pool.imap(play_only, plans)
+
+
+@contextlib.contextmanager
+def pool_of(processes, initializer=None, *, each):
+    """Start processes that leave Ctrl-C, which reaches the whole group, to this one; each is replaced after some plays."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which they inherit, those that come later too
+    try:
+        with multiprocessing.get_context("spawn").Pool(processes, initializer, maxtasksperchild=each) as pool:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield pool
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _collect_seldom():

@@ -1,10 +1,13 @@
 """The play in short: no promise broken, the same seed the same play, planted bugs found, and the model's own sums."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from processes import until
 
 from tests.sim.model import DAY, Fault, Model, Rule, leaves_at
 from tests.sim.planted import BUGS, ROOT, plant
@@ -24,6 +27,32 @@ def test_no_promise_is_broken():
 
     assert played.returncode == 0, played.stdout + played.stderr
     assert "overshoot: $0.00; false refusals: 0; seeds that failed: 0" in played.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--jobs", "2"], "stopped after 0 of 1,000 seeds"),
+        (["--planted"], ""),
+        (["--utilisation"], "20 agents share $20"),
+    ],
+)
+def test_ctrl_c_ends_a_play_without_a_traceback(words, says):
+    command = [sys.executable, "-P", str(ROOT / "scripts" / "simulate"), *words]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes) as playing:
+        until(lambda: children(playing.pid))
+        os.killpg(playing.pid, signal.SIGINT)
+        printed, complained = playing.communicate(timeout=60)
+
+    assert (playing.returncode, complained) == (130, ""), printed
+    assert says in printed
+
+
+def children(pid):
+    """List those of all its threads."""
+    return [child for thread in Path(f"/proc/{pid}/task").glob("*/children") for child in thread.read_text().split()]
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "memory"])

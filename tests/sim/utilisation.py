@@ -8,7 +8,6 @@ processes. A judge that shares no code with it reads every row, and knows what t
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import random
 import shutil
 import sqlite3
@@ -31,6 +30,7 @@ from lockpin_core.providers import Providers
 from tests.sim.fleet import LIMIT, SONNET, Conversation, reply, tokens_of
 from tests.sim.model import Fault
 from tests.sim.processes import Process, Watched
+from tests.sim.runs import pool_of
 from tests.sim.simloop import SimLoop
 from tests.sim.world import SHARED
 
@@ -338,7 +338,7 @@ def main(seeds, jobs, *, is_quick=False):
     print(f"{'':>5}" + "".join(f"  {name:^{width}}" for name, width in _WAYS[: len(ways)]))
     print(f"{'seed':>5}" + "".join(f"  {_HEAD[:width]}" for _, width in _WAYS[: len(ways)]), flush=True)
     missed = 0
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(plans)), maxtasksperchild=4) as pool:
+    with pool_of(min(jobs, len(plans)), each=4) as pool:
         played = pool.imap(play, plans)
         for seed in seeds:
             found = [next(played) for _ in ways]
