@@ -224,7 +224,11 @@ def main(names, *, jobs):
         return 2
     began_s = time.monotonic()
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        found = list(pool.map(plant, wanted))
+        try:
+            found = list(pool.map(plant, wanted))
+        except KeyboardInterrupt:  # those that are played end by themselves
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     for bug, words in zip(wanted, found, strict=True):
         print(f"{bug.name:40} {words or 'NOT FOUND'}")
     missed = sum(words is None for words in found)

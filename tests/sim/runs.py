@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import multiprocessing
+import multiprocessing.resource_tracker
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ def several(plans, jobs):
 @contextlib.contextmanager
 def pool_of(processes, initializer=None, *, each):
     """Start processes that leave Ctrl-C, which reaches the whole group, to this one; each is replaced after some plays."""
+    multiprocessing.resource_tracker.ensure_running()  # which lets Ctrl-C in when it is started
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which they inherit, those that come later too
     try:
         with multiprocessing.get_context("spawn").Pool(processes, initializer, maxtasksperchild=each) as pool:

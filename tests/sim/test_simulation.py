@@ -33,7 +33,6 @@ def test_no_promise_is_broken():
     ("words", "says"),
     [
         (["--jobs", "2"], "stopped after 0 of 1,000 seeds"),
-        (["--planted"], ""),
         (["--utilisation"], "20 agents share $20"),
     ],
 )
