@@ -50,7 +50,7 @@ class Conversations:
         self._near: OrderedDict[str, bool] = OrderedDict()
         self._light: OrderedDict[str, None] = OrderedDict()  # tasks with a conversation that is lighter
         self._cut: OrderedDict[bytes, None] = OrderedDict()  # whose mark was seen here; the oldest go first
-        self._changes = 0  # of those marks, by this process
+        self._reads: list[set[bytes]] = []  # what was changed while each read of marks under way went on
         self._looked: int | None = None  # how much others had written when it was looked for their marks
         self._from: int | None = None  # the ledger's time then
 
@@ -70,12 +70,15 @@ class Conversations:
         """Read what is remembered; with the ledger out of reach, nothing."""
         if conversation is None:
             return NOTHING
-        before = self._changes
+        changed: set[bytes] = set()
+        self._reads.append(changed)
         try:
             found = await answer_of(self._ledger.marks(conversation))
         except LedgerUnavailable:
             return NOTHING
-        if before == self._changes:  # else what is known here is newer
+        finally:
+            self._reads = [others for others in self._reads if others is not changed]
+        if conversation not in changed:  # else what is known here is newer
             self._see_cut(conversation, cut=bool(found.get(_CUT)))
         trim = found.get(_TRIM)
         return Marks(bool(found.get(_CUT)), trim if isinstance(trim, int) else 0, bool(found.get(_CACHE_5M)))
@@ -119,7 +122,8 @@ class Conversations:
 
     def note_cut(self, conversation: bytes, *, cut: bool) -> None:
         """Remember that a reply stopped at a limit that was lowered, or that the next call has gone whole."""
-        self._changes += 1
+        for changed in self._reads:
+            changed.add(conversation)
         self._ledger.mark(conversation, {_CUT: True if cut else None})
         self._see_cut(conversation, cut=cut)
 

@@ -84,7 +84,7 @@ def ladder(facts: Facts) -> Iterator[Rung | Cheaper]:
 
 def _turned(facts: Facts, *, lightens: bool) -> Generator[Rung, None, bool]:
     """List what may be tried once a call has waited, and could not be before. Says whether it may be lighter by now."""
-    while facts.has_turned():
+    while facts.has_turned() or (not lightens and facts.is_near_cap()):
         if not lightens and (lightens := facts.is_near_cap()):
             yield Rung.CACHE_5M
             yield Rung.TRIMMED

@@ -300,3 +300,46 @@ def test_two_proxies_on_one_ledger_agree_on_which_conversations_were_cut(tmp_pat
         assert isinstance(answer, Admitted), refused(answer)
         settle(desk, answer, 50)
     books.close()
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_a_call_whose_task_comes_near_its_cap_while_somebody_is_asked_is_trimmed(is_raised):
+    desk = Desk(config("1", queue_wait_ms=0, near_cap=near(approvals_wait_ms=900)))
+    desk.ledger.watchers = 1
+    spend(desk, 7000)
+    first = ask(desk, messages(limit=2800, said="first"))
+    incoming = desk.incoming(working(6), provider="anthropic")
+
+    async def play():
+        waiting = asyncio.create_task(desk.engine.admit(incoming))
+        while not desk.ledger.questions():
+            await asyncio.sleep(0)
+            assert not waiting.done(), waiting.result()
+        settle(desk, first, 2620)
+        if is_raised:  # by too little for the call as it came
+            desk.ledger.answer(desk.ledger.questions()[0].id, "raise", who="ann", by=Money.parse("0.001"))
+        async with asyncio.timeout(20):
+            return await waiting
+
+    found = asyncio.run(play())
+
+    assert isinstance(found, Admitted), refused(found)
+    assert "trim" in found.held.call.degrade
+
+
+def test_what_another_engine_has_seen_of_a_cut_holds_while_other_conversations_change():
+    one = Desk(config("1"))
+    other = Desk(one.config, one.ledger)
+    other.count = 100
+    settle(other, ask(other, messages(limit=10, said="early")), 10)
+    settle(one, ask(one, messages()), 50, at_limit=True)
+    read = other.ledger.marks
+
+    def marks(conversation):
+        other.ledger.marks, found = read, read(conversation)
+        other.engine._conversations.note_cut(b"another conversation", cut=True)
+        return found
+
+    other.ledger.marks = marks
+
+    assert not isinstance(ask(other, messages()), Admitted)  # it is not lowered a second time
